@@ -1,0 +1,35 @@
+# The two commands of the README are `make demo` and `make test`.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/plain
+	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
+	@echo "The edges are in demo-out/coffee.edges.png"
+
+test: $(VENV)/test lint
+	$(PY) -m pytest
+
+lint: $(VENV)/test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+$(PY):
+	python3 -m venv $(VENV)
+
+# Stamps: reinstall when what is installed has changed.
+SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f -not -path '*/__pycache__/*')
+
+$(VENV)/plain: $(PY) $(SOURCES)
+	$(PIP) install -q .
+	@touch $@
+
+$(VENV)/test: $(PY) $(SOURCES)
+	$(PIP) install -q ".[test]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build demo-out .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,186 @@
+"""Weight files of the torch world: our safetensors (config inside) and the authors' .pth files.
+
+save_model(model, "runs/tiny/best.safetensors", {"licence": ...})
+model = load_model("runs/tiny/best.safetensors")            # network and weights from one file
+model = load_model("table5_pidinet.pth")                    # the authors' file, variant inferred
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from pixeldiff.errors import UserError
+from pixeldiff.models import build_from_config
+from pixeldiff.models.pidinet import PATTERNS, VARIANTS, PiDiNet, PiDiNetConfig
+from pixeldiff.weights import find
+
+METADATA_KEY = "pixeldiff"
+
+
+def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+    """Write weights, config and metadata as one safetensors file, whole or not at all."""
+    path = Path(path)
+    described = {
+        **(metadata or {}),
+        "family": type(model).__module__.rpartition(".")[2],
+        "config": dataclasses.asdict(model.config),  # type: ignore[call-overload]
+    }
+    state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    os.close(handle)
+    try:
+        save_file(state, temporary, {METADATA_KEY: json.dumps(described)})
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """What `save_model` wrote beside the weights."""
+    with _open(Path(path)) as file:
+        text = (file.metadata() or {}).get(METADATA_KEY)
+    if text is None:
+        raise UserError(f"{path} is a safetensors file, but not one of pixeldiff's (no {METADATA_KEY!r} metadata)")
+    described: dict[str, Any] = json.loads(text)
+    return described
+
+
+def load_model(source: str | Path, pattern: str | None = None) -> nn.Module:
+    """A network with its weights from a file, or the shipped one of that name; in eval mode.
+
+    `pattern` names the layer kinds of an authors' .pth file; by default what `infer_config` finds.
+    """
+    path = Path(source)
+    if not path.exists() and path.suffix not in (".safetensors", ".pth", ".pt"):
+        path = find(str(source), ".safetensors")
+    if not path.exists():
+        raise UserError(f"no weights file {path}")
+    if path.suffix in (".pth", ".pt"):
+        return load_authors(path, pattern)
+    described = read_metadata(path)
+    model = build_from_config(described["family"], described["config"])
+    with _open(path) as file:
+        state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+    _load_strictly(model, state, path)
+    return model.eval()
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is not a readable safetensors file ({error}); export or download it again") from error
+
+
+def _load_strictly(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
+        raise UserError(f"{path} holds weights of another network: {first}") from error
+
+
+# --- the authors' .pth files -------------------------------------------------------------------------------------
+
+_RENAMES = (
+    (r"^module\.", ""),
+    (r"^init_block\.", "stem."),
+    (r"^classifier\.", "fusion."),
+    (r"^conv_reduces\.(\d)\.conv\.", r"sides.\1.reduce."),
+    (r"^attentions\.(\d)\.conv1\.", r"sides.\1.attend.squeeze."),
+    (r"^attentions\.(\d)\.conv2\.", r"sides.\1.attend.attend."),
+    (r"^dilations\.(\d)\.conv1\.", r"sides.\1.dilate.squeeze."),
+)
+
+
+def load_authors(path: str | Path, pattern: str | None = None) -> PiDiNet:
+    """PiDiNet from a .pth file of the paper's authors (research-only licence; read, never shipped)."""
+    path = Path(path)
+    state = _read_authors(path)
+    config = infer_config(state, pattern)
+    # The authors keep the 8 live radial weights at indices 1..8; ours sit at their pixel, with the centre resting.
+    for key, letter in zip(_pattern_keys(), config.pattern, strict=True):
+        if letter == "r":
+            flat = state[key].flatten(2)
+            state[key] = flat[:, :, [1, 2, 3, 4, 0, 5, 6, 7, 8]].unflatten(2, (3, 3))
+    model = PiDiNet(config)
+    _load_strictly(model, state, path)
+    return model.eval()
+
+
+def _read_authors(path: Path) -> dict[str, Tensor]:
+    """The file's tensors under our names."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = content["state_dict"]
+    except Exception as error:  # torch.load raises whatever the damage happens to hit
+        raise UserError(f"{path} is not a PiDiNet .pth file ({type(error).__name__}); download it again") from error
+    return {_our_name(key): tensor for key, tensor in tensors.items()}
+
+
+def _our_name(key: str) -> str:
+    for old, new in _RENAMES:
+        key = re.sub(old, new, key)
+    if match := re.match(r"block(\d)_(\d)\.(conv1|conv2|shortcut)\.(\w+)", key):
+        stage, block, part, leaf = match.groups()
+        part = {"conv1": "depthwise", "conv2": "pointwise"}.get(part, part)
+        return f"stages.{int(stage) - 1}.{int(block) - 1}.{part}.{leaf}"
+    if match := re.match(r"dilations\.(\d)\.conv2_(\d)\.(\w+)", key):
+        stage, view, leaf = match.groups()
+        return f"sides.{stage}.dilate.views.{int(view) - 1}.{leaf}"
+    return key
+
+
+def _pattern_keys() -> list[str]:
+    """The names of the 16 pattern layers' weights, in order."""
+    blocks = [(stage, block) for stage in range(4) for block in range(4 - (stage == 0))]
+    return ["stem.weight", *(f"stages.{s}.{b}.depthwise.weight" for s, b in blocks)]
+
+
+def infer_config(state: dict[str, Tensor], pattern: str | None = None) -> PiDiNetConfig:
+    """The variant of an authors' file from its shapes, and the pattern from its dead weights.
+
+    Adam with weight decay drives a weight without gradient to zero: the centre for central and angular differences,
+    index 0 for radial ones (authors' layout), none for vanilla. Central and angular look alike; if more than one
+    published pattern fits, the caller has to name it.
+    """
+    try:
+        width = state["stem.weight"].shape[0]
+        side = state["sides.0.reduce.weight"].shape[1]
+        kernels = [state[key] for key in _pattern_keys()]
+    except KeyError as error:
+        raise UserError(f"these are not PiDiNet weights: {error.args[0]} is missing") from error
+    cdcm, csam = "sides.0.dilate.squeeze.weight" in state, "sides.0.attend.squeeze.weight" in state
+    shortcuts = "stages.1.0.shortcut.weight" in state
+    if pattern is None:
+        pattern = _infer_pattern(kernels)
+    published = next((c.side_channels for c in VARIANTS.values() if c.width == width), max(1, round(0.4 * width)))
+    return PiDiNetConfig(width, side if cdcm else published, pattern, cdcm, csam, shortcuts)
+
+
+def _infer_pattern(kernels: list[Tensor]) -> str:
+    fits = [name for name, letters in PATTERNS.items() if all(map(_could_be, letters, kernels))]
+    if len(fits) == 1:
+        return fits[0]
+    if not fits:
+        raise UserError("the file's pattern is none of the published ones; name its 16 letters with pattern=")
+    raise UserError(f"the file's pattern could be {' or '.join(fits)} (they look alike); name it with pattern=")
+
+
+def _could_be(letter: str, kernel: Tensor) -> bool:
+    size = kernel.flatten(2).abs().mean((0, 1))
+    # Exactly zero in depthwise layers; in the stem rounding noise keeps the centre at 0.15 of the largest.
+    dead = [i for i in range(9) if size[i] < 0.25 * size.max()]
+    return dead == {"c": [4], "a": [4], "r": [0], "v": []}[letter]

@@ -1,0 +1,72 @@
+"""The command line: one verb = one function, one file per verb. Mistakes are one line on stderr and exit code 2.
+
+The command `detect` is the function `detect` in `cli/detect.py`, and so on for each name in VERBS. A module is
+imported only when its verb is asked for, so `pixeldiff detect` never pays for (or needs) what training imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from pixeldiff import __version__
+from pixeldiff.errors import UserError
+
+# verb -> its one-line help
+VERBS: dict[str, str] = {
+    "detect": "Edges of pictures, folders or globs.",
+    "models": "The shipped networks.",
+    "bench": "Latency, throughput and memory on this machine.",
+    "eval": "Score edge maps: ODS, OIS, AP, R50.",
+    "train": "Train a network from a recipe.",
+    "export": "Turn weights into a file that runs without torch.",
+}
+
+
+class _Verbs(click.Group):
+    """Commands by name; the module behind one is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"pixeldiff.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # From VERBS, not from the commands: help must not import torch.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pixeldiff")
+def app() -> None:
+    """Edges from pictures, their benchmark, and pixel difference networks."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one line, never a traceback. A verb may return its exit code."""
+    try:
+        result = app.main(arguments, prog_name="pixeldiff", standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        code = 0
+    except click.ClickException as error:
+        code = _say(error.format_message())
+    except UserError as error:
+        code = _say(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        _say("stopped")
+        code = 130
+    sys.exit(code)
+
+
+def _say(message: str) -> int:
+    print("pixeldiff: " + " ".join(message.split()), file=sys.stderr)
+    return 2

@@ -1,0 +1,1 @@
+"""Scores and counts. Numpy only."""

@@ -1,0 +1,148 @@
+"""PiDiNet, the edge network of the paper (section 6.1, figure "Network Architecture of our PiDiNet").
+
+A stem and 15 residual blocks in four stages of C, 2C, 4C, 4C channels; a side branch per stage
+(CDCM, CSAM, 1x1 to one map, bilinear to the input's size); a 1x1 fusion of the four maps.
+A network is a 16-letter pattern (c central, a angular, r radial, v vanilla; one letter per layer), a width
+and three switches. Models return logits: `forward` the fused map, `side_logits` all five.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff.errors import UserError
+from pixeldiff.layers import CDCM, CSAM, PDConv2d
+
+LETTERS = {"c": "central", "a": "angular", "r": "radial", "v": "vanilla"}
+
+# The 14 configurations of the paper's architecture table.
+PATTERNS = {
+    "carv": "carv" * 4,
+    "baseline": "v" * 16,
+    **{f"{letter}-v15": letter + "v" * 15 for letter in "car"},
+    **{f"{letter}vvv": f"{letter}vvv" * 4 for letter in "car"},
+    **{f"{letter * 3}v": f"{letter * 3}v" * 4 for letter in "car"},
+    **{f"{letter}16": letter * 16 for letter in "car"},
+}
+
+
+@dataclass(frozen=True)
+class PiDiNetConfig:
+    width: int = 60  # C
+    side_channels: int = 24  # M
+    pattern: str = "carv"  # a name in PATTERNS or 16 letters
+    cdcm: bool = True
+    csam: bool = True
+    shortcuts: bool = True
+
+    def __post_init__(self) -> None:
+        letters = PATTERNS.get(self.pattern, self.pattern).lower()
+        if len(letters) != 16 or set(letters) - set(LETTERS):
+            raise UserError(
+                f"pattern {self.pattern!r} is neither 16 of the letters c, a, r, v nor one of {', '.join(PATTERNS)}"
+            )
+        object.__setattr__(self, "pattern", letters)
+        if self.width < 1 or self.side_channels < 1:
+            raise UserError(f"width and side_channels are at least 1, got {self.width} and {self.side_channels}")
+
+
+_FULL = {
+    "tiny": PiDiNetConfig(20, 8),
+    "small": PiDiNetConfig(30, 12),
+    "basic": PiDiNetConfig(60, 24),
+    # The paper draws these two without giving their widths; C grows by half, then doubles, M stays at 0.4 C.
+    "wide": PiDiNetConfig(90, 36),
+    "wider": PiDiNetConfig(120, 48),
+}
+VARIANTS = _FULL | {f"{name}-l": replace(config, cdcm=False, csam=False) for name, config in _FULL.items()}
+
+
+class Block(nn.Module):
+    """Depthwise PDC 3x3 -> ReLU -> pointwise 1x1, plus the shortcut (1x1 where a stage begins)."""
+
+    def __init__(self, in_channels: int, channels: int, kind: str, opens_stage: bool, shortcut: bool) -> None:
+        super().__init__()
+        self.opens_stage = opens_stage
+        self.depthwise = PDConv2d(
+            in_channels, in_channels, 3, padding="same", groups=in_channels, bias=False, kind=kind
+        )
+        self.pointwise = nn.Conv2d(in_channels, channels, 1, bias=False)
+        self.shortcut: nn.Module | None = None
+        if shortcut:
+            self.shortcut = nn.Conv2d(in_channels, channels, 1) if opens_stage else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.opens_stage:
+            x = F.max_pool2d(x, 2)
+        y = self.pointwise(F.relu(self.depthwise(x)))
+        return y if self.shortcut is None else y + self.shortcut(x)
+
+
+class SideBranch(nn.Module):
+    """From a stage's features to one map of logits at that stage's resolution."""
+
+    def __init__(self, in_channels: int, config: PiDiNetConfig) -> None:
+        super().__init__()
+        channels = config.side_channels if config.cdcm else in_channels
+        self.dilate = CDCM(in_channels, channels) if config.cdcm else nn.Identity()
+        self.attend = CSAM(channels) if config.csam else nn.Identity()
+        self.reduce = nn.Conv2d(channels, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.reduce(self.attend(self.dilate(x)))
+
+
+class PiDiNet(nn.Module):
+    """Edge logits of normalised RGB pictures, (N, 3, H, W) with H and W at least 8 (the three poolings)."""
+
+    def __init__(self, config: PiDiNetConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or PiDiNetConfig()
+        kinds = [LETTERS[letter] for letter in config.pattern]
+        width = config.width
+        self.stem = PDConv2d(3, width, 3, padding="same", bias=False, kind=kinds[0])
+        self.stages = nn.ModuleList()
+        self.sides = nn.ModuleList()
+        before = width
+        for index, channels in enumerate((width, 2 * width, 4 * width, 4 * width)):
+            stage = nn.Sequential()
+            # The stem is layer 1 of stage 1, which therefore has three blocks.
+            for layer in range(4 * index + (index == 0), 4 * index + 4):
+                opens = index > 0 and layer == 4 * index
+                stage.append(Block(before, channels, kinds[layer], opens, config.shortcuts))
+                before = channels
+            self.stages.append(stage)
+            self.sides.append(SideBranch(channels, config))
+        self.fusion = nn.Conv2d(4, 1, 1)
+        nn.init.constant_(self.fusion.weight, 0.25)
+        nn.init.zeros_(self.fusion.bias)  # type: ignore[arg-type]
+
+    def side_maps(self, x: Tensor) -> list[Tensor]:
+        """The four side logits, each at its stage's resolution."""
+        x = self.stem(x)
+        maps = []
+        for stage, side in zip(self.stages, self.sides, strict=True):
+            x = stage(x)
+            maps.append(side(x))
+        return maps
+
+    def side_logits(self, x: Tensor) -> list[Tensor]:
+        """Five maps of logits at the input's size: the four sides, then the fused one."""
+        size = (x.shape[-2], x.shape[-1])
+        sides = [upsample(m, size) for m in self.side_maps(x)]
+        return [*sides, self.fusion(torch.cat(sides, dim=1))]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.side_logits(x)[-1]
+
+
+def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
+    return x if x.shape[-2:] == size else F.interpolate(x, size, mode="bilinear", align_corners=False)
+
+
+def build(config: PiDiNetConfig) -> PiDiNet:
+    return PiDiNet(config)

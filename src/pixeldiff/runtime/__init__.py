@@ -1,0 +1,1 @@
+"""Networks on a CPU without torch."""

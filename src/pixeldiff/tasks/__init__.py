@@ -1,0 +1,1 @@
+"""What each task needs to be trained and scored: data, loss, evaluation."""

@@ -1,0 +1,39 @@
+"""The shipped weights: one card (JSON) per network, beside its files. No torch here.
+
+`<name>.json` is the card, `<name>.onnx` runs anywhere, `<name>.safetensors` is for training and research.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pixeldiff.errors import UserError
+
+FOLDER = Path(__file__).parent
+
+
+def canonical_name(name: str) -> str:
+    """One spelling for a network: "pidinet_tiny_l", "PiDiNet-tiny-l" and "tiny-l" are the same edge network."""
+    return re.sub("_l$", "-l", re.sub("^pidinet[_-]", "", name.lower()))
+
+
+def cards() -> dict[str, dict[str, Any]]:
+    """Every shipped network's card, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+
+
+def find(name: str, suffix: str) -> Path:
+    """The shipped file of a network, e.g. find("tiny", ".onnx")."""
+    path = FOLDER / f"{canonical_name(name)}{suffix}"
+    if not path.exists():
+        have = sorted(p.name.removesuffix(suffix) for p in FOLDER.glob(f"*{suffix}"))
+        raise UserError(f"no shipped weights named {name!r}; there are {', '.join(have) or 'none'} (or give a file)")
+    return path
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
