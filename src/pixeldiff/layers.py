@@ -129,9 +129,10 @@ def _checked_padding(
     given = _pair(padding)
     nominal = tuple(d * (pairs.kernel_size // 2) for d in dilation)
     if pairs.support > pairs.kernel_size and given == nominal:
+        k, wide = pairs.kernel_size, pairs.support
         raise UserError(
-            f"these differences of a {pairs.kernel_size}x{pairs.kernel_size} kernel read {pairs.support}x{pairs.support} "
-            f"pixels, so padding={given[0]} would not keep the size; use padding={same[0]} or 'same'"
+            f"these differences of a {k}x{k} kernel read {wide}x{wide} pixels, "
+            f"so padding={given[0]} would not keep the size; use padding={same[0]} or 'same'"
         )
     return given
 

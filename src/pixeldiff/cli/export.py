@@ -1,0 +1,29 @@
+"""`pixeldiff export`: weights to a file that runs without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pixeldiff.errors import UserError
+
+
+@click.command()
+@click.argument("weights")
+@click.option("--to", "destination", type=click.Path(path_type=Path), required=True, help="The file to write: *.onnx.")
+@click.option("--pattern", help="Layer kinds of an authors' .pth file, when it does not tell (e.g. carv).")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+def export(weights: str, destination: Path, pattern: str | None, overwrite: bool) -> None:
+    """Write WEIGHTS (a .safetensors or .pth file, or a shipped network's name) as a file that runs without torch.
+
+    The result is compared with the network before it gets its name.
+    """
+    try:
+        from pixeldiff.export import export_weights
+    except ImportError as error:
+        raise UserError(f"export needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+    if destination.exists() and not overwrite:
+        raise UserError(f"{destination} exists; give another name or --overwrite")
+    deviation = export_weights(weights, destination, pattern)
+    click.echo(f"{destination}: {destination.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")
