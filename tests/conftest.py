@@ -5,6 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
+# Test tensors are small; one thread is quicker than two, and steadier on a busy machine.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -96,6 +96,8 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
 
 def _write_graph(graph: EdgeGraph, path: Path) -> None:
     # The tracing exporter: ten times quicker than the newer one here, a graph as good, and no further dependency.
+    axes = {name: {0: "n", 2: "height", 3: "width"} for name in ("image", "edges")}
+    axes |= {name: {0: "n", 2: f"height_{name}", 3: f"width_{name}"} for name in OUTPUTS[1:]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -104,7 +106,7 @@ def _write_graph(graph: EdgeGraph, path: Path) -> None:
             str(path),
             input_names=["image"],
             output_names=list(OUTPUTS),
-            dynamic_axes={name: {0: "n", 2: "height", 3: "width"} for name in ("image", *OUTPUTS)},
+            dynamic_axes=axes,
             opset_version=OPSET,
             dynamo=False,
         )

@@ -185,17 +185,12 @@ def _takes_differences(conv: nn.Conv2d) -> bool:
 
 
 def _with_differences(conv: nn.Conv2d, kind: str | PixelPairs, share: float) -> PDConv2d:
-    pairs = resolve_pairs(kind, conv.kernel_size[0])
-    margin = (pairs.support - pairs.kernel_size) // 2
-    padding: Any = conv.padding
-    if not isinstance(padding, str):
-        padding = tuple(p + margin * d for p, d in zip(padding, conv.dilation, strict=True))
     layer = PDConv2d(
         conv.in_channels,
         conv.out_channels,
         conv.kernel_size,  # type: ignore[arg-type]
         conv.stride,  # type: ignore[arg-type]
-        padding,
+        "same" if conv.padding == "same" else "valid",
         conv.dilation,  # type: ignore[arg-type]
         conv.groups,
         conv.bias is not None,
@@ -205,6 +200,11 @@ def _with_differences(conv: nn.Conv2d, kind: str | PixelPairs, share: float) -> 
         kind=kind,
         share=share,
     )
+    if not isinstance(conv.padding, str):
+        # Set afterwards: here a padding that fits the nominal kernel by chance is meant.
+        margin = (layer.pairs.support - layer.pairs.kernel_size) // 2
+        layer.padding = tuple(p + margin * d for p, d in zip(conv.padding, conv.dilation, strict=True))
+        layer._reversed_padding_repeated_twice = [p for p in reversed(layer.padding) for _ in range(2)]
     layer.weight, layer.bias = conv.weight, conv.bias
     return layer.train(conv.training)
 

@@ -1,0 +1,93 @@
+"""Weight files: ours round-trip, the authors' load strictly, damaged ones are explained."""
+
+import pytest
+import torch
+
+from pixeldiff.checkpoint import infer_config, load_model, read_metadata, save_model
+from pixeldiff.errors import UserError
+from pixeldiff.layers import PDConv2d
+from pixeldiff.models import create_model
+
+AUTHORS = {
+    "table5_pidinet": (60, "carv" * 4, True, 710149),
+    "table5_pidinet-small": (30, "carv" * 4, True, 183763),
+    "table5_pidinet-tiny-l": (20, "carv" * 4, False, 73369),
+    "table5_baseline": (60, "v" * 16, True, 710149),
+}
+
+
+def test_save_and_load(tmp_path):
+    torch.manual_seed(0)
+    model = create_model("tiny-l", pattern="cvvv").eval()
+    save_model(model, tmp_path / "a.safetensors", {"licence": "mine"})
+    again = load_model(tmp_path / "a.safetensors")
+    x = torch.randn(1, 3, 20, 30)
+    assert again.config == model.config
+    assert torch.equal(again(x), model(x))
+    assert read_metadata(tmp_path / "a.safetensors")["licence"] == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+@pytest.mark.parametrize("name", AUTHORS)
+def test_authors_files_load_strictly_and_tell_their_variant(data, name):
+    width, pattern, full, count = AUTHORS[name]
+    model = load_model(data / "pidinet-official" / f"{name}.pth")
+    config = model.config
+    assert (config.width, config.pattern, config.cdcm, config.csam) == (width, pattern, full, full)
+    assert sum(p.numel() for p in model.parameters()) == count
+
+
+def test_the_pattern_shows_in_the_dead_weights():
+    torch.manual_seed(0)
+    assert infer_config(_as_trained("carv")).pattern == "carv" * 4
+    assert infer_config(_as_trained("r16")).pattern == "r" * 16
+    with pytest.raises(UserError, match="could be c-v15 or a-v15"):
+        infer_config(_as_trained("c-v15"))
+    with pytest.raises(UserError, match="none of the published ones"):
+        infer_config(_as_trained("cvca" * 4))
+    assert infer_config(_as_trained("cvca" * 4), pattern="cvca" * 4).pattern == "cvca" * 4
+
+
+def _as_trained(pattern):
+    """Weights as the authors' training leaves them: those without effect have decayed to zero."""
+    model = create_model("tiny", pattern=pattern)
+    layers = [m for m in model.modules() if isinstance(m, PDConv2d)]
+    for layer, letter in zip(layers, model.config.pattern, strict=True):
+        for dead in {"c": [4], "a": [4], "r": [0], "v": []}[letter]:
+            layer.weight.data.flatten(2)[:, :, dead] = 0
+    return model.state_dict()
+
+
+def test_damaged_and_foreign_files_are_explained(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_model(create_model("tiny-l"), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="not a readable safetensors file"):
+        load_model(path)
+    (tmp_path / "b.pth").write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="not a PiDiNet"):
+        load_model(tmp_path / "b.pth")
+    torch.save({"state_dict": {"module.fc.weight": torch.zeros(2, 2)}}, tmp_path / "c.pth")
+    with pytest.raises(UserError, match=r"not PiDiNet weights: stem\.weight is missing"):
+        load_model(tmp_path / "c.pth")
+    with pytest.raises(UserError, match="no weights file"):
+        load_model(tmp_path / "missing.pth")
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.zeros(1)}, tmp_path / "d.safetensors")
+    with pytest.raises(UserError, match="not one of pixeldiff's"):
+        load_model(tmp_path / "d.safetensors")
+
+
+def test_weights_of_another_config_are_refused(tmp_path):
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    path = tmp_path / "a.safetensors"
+    save_model(create_model("tiny-l"), path)
+    with safe_open(path, "pt") as file:
+        described = file.metadata()
+    save_file({k: v.contiguous() for k, v in create_model("small-l").state_dict().items()}, path, described)
+    with pytest.raises(UserError, match="holds weights of another network: size mismatch"):
+        load_model(path)
