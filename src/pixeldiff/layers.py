@@ -1,8 +1,9 @@
-"""Layers: pixel difference convolution as a drop-in nn.Conv2d, and the side modules of PiDiNet."""
+"""Float layers: pixel difference convolution as a drop-in nn.Conv2d, and the side modules of PiDiNet."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -18,6 +19,13 @@ Pair = int | tuple[int, int]
 
 def _pair(value: Pair) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
+
+
+def differing_channels(share: float, channels: int) -> int:
+    """How many of the channels, counted from the first, see differences: floor(share * channels)."""
+    if not 0.0 <= share <= 1.0:
+        raise UserError(f"share is the part of the input channels with differences, 0 to 1, got {share}")
+    return math.floor(share * channels + 1e-9)  # 0.29 * 100 is 28.999...
 
 
 class PDConv2d(nn.Conv2d):
@@ -49,8 +57,7 @@ class PDConv2d(nn.Conv2d):
         height, width = _pair(kernel_size)
         if height != width:
             raise UserError(f"PDConv2d needs a square kernel, got {height}x{width}")
-        if not 0.0 <= share <= 1.0:
-            raise UserError(f"share is the part of the input channels with differences, 0 to 1, got {share}")
+        differing = differing_channels(share, in_channels)
         pairs = resolve_pairs(kind, height)
         padding = _checked_padding(pairs, padding, _pair(stride), _pair(dilation))
         super().__init__(
@@ -69,12 +76,12 @@ class PDConv2d(nn.Conv2d):
         self.kind = kind
         self.pairs = pairs
         self.share = share
+        self.differing = differing
 
     def folded_weight(self) -> Tensor:
         """The plain kernel of this layer, (out, in / groups, support, support)."""
         folded = fold(self.weight, self.kind)
-        differing = int(self.share * self.in_channels)
-        if differing == self.in_channels:
+        if self.differing == self.in_channels:
             return folded
         margin = (self.pairs.support - self.kernel_size[0]) // 2
         plain = F.pad(self.weight, (margin,) * 4)
@@ -82,7 +89,7 @@ class PDConv2d(nn.Conv2d):
         per_group = self.in_channels // self.groups
         group = torch.arange(self.out_channels, device=self.weight.device) // (self.out_channels // self.groups)
         channel = group[:, None] * per_group + torch.arange(per_group, device=self.weight.device)
-        return torch.where((channel < differing)[:, :, None, None], folded, plain)
+        return torch.where((channel < self.differing)[:, :, None, None], folded, plain)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._conv_forward(x, self.folded_weight(), self.bias)

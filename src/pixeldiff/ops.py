@@ -6,6 +6,13 @@ A pixel difference convolution (paper, section 3.2) replaces the pixels under a 
 
 which is linear in w, so it equals a plain convolution with another kernel: `fold(weight, kind)`. The set P is
 a `PixelPairs`, derived from geometry for the kinds of the paper or given by the user.
+
+The binary operators (paper, section 4) take signs of pixels or of differences, which are not linear in x:
+
+    y = sum_i w^b_i * Sign(x_i)            binary_conv2d
+    y = sum_i w^b_i * Sign(x_i - x'_i)     binary_pdc,        w^b = Sign(w), Sign(0) = +1
+
+Their gradient is the straight-through one: Sign passes it on where |x| < clip.
 """
 
 from __future__ import annotations
@@ -13,8 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pixeldiff.errors import UserError
@@ -53,6 +62,13 @@ class PixelPairs:
                 f"got {len(given)} pixel pairs; a {kernel_size}x{kernel_size} kernel takes 1 to {kernel_size**2}"
             )
         return cls(kernel_size, tuple(given) + (None,) * (kernel_size**2 - len(given)))
+
+    @property
+    def differences(self) -> tuple[tuple[Offset, Offset], ...]:
+        """The pairs that are differences of two pixels, in row order: one binary weight each (8 for 3x3 kinds)."""
+        if any(pair is not None and pair[1] is None for pair in self.pairs):
+            raise UserError("binary pixel differences need a second pixel in each pair; use central, angular or radial")
+        return tuple((plus, minus) for plus, minus in filter(None, self.pairs) if minus is not None and plus != minus)
 
     @property
     def support(self) -> int:
@@ -149,3 +165,105 @@ def fold(weight: Tensor, kind: str | PixelPairs) -> Tensor:
     matrix = _folding_matrix(pairs, weight.dtype, weight.device)
     folded = weight.flatten(-2) @ matrix.T
     return folded.unflatten(-1, (pairs.support, pairs.support))
+
+
+class _Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, clip: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.clip = clip
+        # Adding 0 turns -0 into +0, so that copysign, one vectorised pass, gives +1 for both.
+        return torch.copysign(torch.ones((), dtype=x.dtype, device=x.device), x + 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        passed: Tensor = torch.ops.aten.hardtanh_backward(gradient, x, -ctx.clip, ctx.clip)
+        return passed, None
+
+
+def sign(x: Tensor, clip: float = 1.0) -> Tensor:
+    """+1 where x >= 0, else -1; the gradient passes straight through where |x| < clip and is 0 elsewhere."""
+    result: Tensor = _Sign.apply(x, clip)
+    return result
+
+
+class _Differences(torch.autograd.Function):
+    """One pass per pair over shifted views, in both directions: much cheaper than a convolution with +1 and -1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pairs: PixelPairs, stride: int) -> Tensor:
+        ctx.shape, ctx.pairs, ctx.stride = x.shape, pairs, stride
+        ctx.format = torch.channels_last if x.stride(1) == 1 else torch.contiguous_format
+        channels, radius = x.shape[1], pairs.support // 2
+        padded = F.pad(x, (radius,) * 4)
+        size = [(side - 1) // stride + 1 for side in x.shape[2:]]
+        planes = torch.empty(
+            (x.shape[0], len(pairs.differences) * channels, *size),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=ctx.format,
+        )
+        for i, (plus, minus) in enumerate(pairs.differences):
+            out = planes[:, i * channels : (i + 1) * channels]
+            torch.sub(_shifted(padded, plus, radius, stride), _shifted(padded, minus, radius, stride), out=out)
+        return planes
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (count, channels, height, width), radius = ctx.shape, ctx.pairs.support // 2
+        padded = torch.empty(
+            (count, channels, height + 2 * radius, width + 2 * radius),
+            dtype=gradient.dtype,
+            device=gradient.device,
+            memory_format=ctx.format,
+        ).zero_()
+        for i, (plus, minus) in enumerate(ctx.pairs.differences):
+            part = gradient[:, i * channels : (i + 1) * channels]
+            _shifted(padded, plus, radius, ctx.stride).add_(part)
+            _shifted(padded, minus, radius, ctx.stride).sub_(part)
+        return padded[:, :, radius : radius + height, radius : radius + width], None, None
+
+
+def _shifted(padded: Tensor, offset: Offset, radius: int, stride: int) -> Tensor:
+    """The pixels at `offset` from each output pixel, as a view of a map padded by `radius` on each side."""
+    rows, columns = (
+        slice(radius + o, radius + o + side - 2 * radius, stride)
+        for o, side in zip(offset, padded.shape[2:], strict=True)
+    )
+    return padded[:, :, rows, columns]
+
+
+def pixel_differences(x: Tensor, pairs: PixelPairs, stride: int = 1) -> Tensor:
+    """The planes x_i - x'_i, (N, P * C, ceil(H / stride), ceil(W / stride)); plane i * C + c is pair i of channel c.
+
+    Output pixel (y, x) is centred on input pixel (stride * y, stride * x). Pixels outside the map are 0.
+    """
+    result: Tensor = _Differences.apply(x, pairs, stride)
+    return result
+
+
+def binary_conv2d(x: Tensor, weight: Tensor, stride: int = 1, clip: float = 1.0) -> Tensor:
+    """Convolution of Sign(x) with weights (O, C, k, k), k odd, used as given: `sign(weight)` makes it all binary.
+
+    k // 2 zeros are padded after the sign: a border output sums fewer products, none of them guessed.
+    """
+    return F.conv2d(sign(x, clip), weight, stride=stride, padding=weight.shape[-1] // 2)
+
+
+def binary_pdc(
+    x: Tensor, weight: Tensor, kind: str | PixelPairs, stride: int = 1, clip: float = 1.0, kernel_size: int = 3
+) -> Tensor:
+    """Bi-PDC, sum_i w_i * Sign(x_i - x'_i), with weights (O, C, P), one per difference in row order, used as given.
+
+    Zeros are padded before the difference: outside pixels are 0, so every sign is +1 or -1, also at the border.
+    The bit of pair i is `x_i >= x'_i` at (stride * y, stride * x); the sum is a 1x1 convolution over P * C bits.
+    """
+    pairs = resolve_pairs(kind, kernel_size)
+    if weight.dim() != 3 or tuple(weight.shape[1:]) != (x.shape[1], len(pairs.differences)):
+        raise UserError(
+            f"Bi-PDC of {x.shape[1]} channels takes weights (out, {x.shape[1]}, {len(pairs.differences)}), "
+            f"got {tuple(weight.shape)}"
+        )
+    planes = sign(pixel_differences(x, pairs, stride), clip)
+    return F.conv2d(planes, weight.transpose(1, 2).flatten(1)[:, :, None, None])
