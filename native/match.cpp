@@ -1,0 +1,248 @@
+// See match.hpp for what is kept true.
+#include "match.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+
+namespace pixeldiff {
+namespace {
+
+// What a single predicted pixel costs: more than any chain of pairs can save.
+constexpr int64_t kSingle = int64_t{1} << 60;
+constexpr int32_t kNone = -1;
+
+struct Offset {
+  int dy, dx;
+  int32_t cost;
+};
+
+// Every step of at most `radius` pixels, nearest first; equal ones in row order.
+std::vector<Offset> disc(double radius, int height, int width) {
+  std::vector<Offset> offsets;
+  const int reach_y = static_cast<int>(std::min<double>(radius, height));
+  const int reach_x = static_cast<int>(std::min<double>(radius, width));
+  for (int dy = -reach_y; dy <= reach_y; ++dy) {
+    for (int dx = -reach_x; dx <= reach_x; ++dx) {
+      const int64_t squared = int64_t{dy} * dy + int64_t{dx} * dx;
+      if (static_cast<double>(squared) <= radius * radius) offsets.push_back({dy, dx, pair_cost(squared)});
+    }
+  }
+  std::stable_sort(offsets.begin(), offsets.end(), [](auto& a, auto& b) { return a.cost < b.cost; });
+  return offsets;
+}
+
+}  // namespace
+
+int32_t pair_cost(int64_t squared_distance) {
+  return static_cast<int32_t>(std::floor(100.0 * std::sqrt(static_cast<double>(squared_distance)) + 0.5));
+}
+
+Matcher::Matcher(const std::vector<int32_t>& predicted, const std::vector<int32_t>& truth, int height, int width,
+                 double radius, uint32_t annotator)
+    : scale_(static_cast<int64_t>(predicted.size()) + 1),
+      single_cost_(predicted.size()),
+      mate_of_predicted_(predicted.size(), Edge{kNone, 0}),
+      mate_of_truth_(truth.size(), kNone),
+      present_(predicted.size(), 0),
+      v_(truth.size(), 0),
+      stamp_(truth.size(), 0),
+      label_(truth.size()),
+      from_(truth.size()) {
+  std::vector<int32_t> order(predicted.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return priority(static_cast<uint32_t>(predicted[a]), annotator) <
+           priority(static_cast<uint32_t>(predicted[b]), annotator);
+  });
+  for (size_t rank = 0; rank < order.size(); ++rank) single_cost_[order[rank]] = kSingle + static_cast<int64_t>(rank);
+  build(predicted, truth, height, width, radius);
+}
+
+void Matcher::build(const std::vector<int32_t>& predicted, const std::vector<int32_t>& truth, int height, int width,
+                    double radius) {
+  const std::vector<Offset> offsets = disc(radius, height, width);
+  const double longest = static_cast<double>(std::min(predicted.size(), truth.size()) + 1);
+  if (longest * static_cast<double>(scale_) * offsets.back().cost >= static_cast<double>(kSingle)) {
+    throw std::overflow_error("too many boundary pixels for exact 64-bit costs; use a smaller picture or max_dist");
+  }
+  std::vector<int32_t> truth_at(static_cast<size_t>(height) * width, kNone);
+  for (size_t t = 0; t < truth.size(); ++t) truth_at[truth[t]] = static_cast<int32_t>(t);
+
+  std::vector<int64_t> degree(truth.size() + 1, 0);
+  of_predicted_.first.assign(1, 0);
+  for (int32_t pixel : predicted) {
+    const int y = pixel / width, x = pixel % width;
+    for (const Offset& o : offsets) {
+      const int ty = y + o.dy, tx = x + o.dx;
+      if (ty < 0 || ty >= height || tx < 0 || tx >= width) continue;
+      const int32_t t = truth_at[static_cast<size_t>(ty) * width + tx];
+      if (t == kNone) continue;
+      of_predicted_.edges.push_back({t, o.cost * scale_});
+      ++degree[t + 1];
+    }
+    of_predicted_.first.push_back(static_cast<int64_t>(of_predicted_.edges.size()));
+  }
+  // The same edges seen from the truth.
+  std::partial_sum(degree.begin(), degree.end(), degree.begin());
+  of_truth_.first = degree;
+  of_truth_.edges.resize(of_predicted_.edges.size());
+  for (size_t p = 0; p < predicted.size(); ++p) {
+    for (int64_t e = of_predicted_.first[p]; e < of_predicted_.first[p + 1]; ++e) {
+      const Edge& edge = of_predicted_.edges[e];
+      of_truth_.edges[degree[edge.node]++] = {static_cast<int32_t>(p), edge.cost};
+    }
+  }
+}
+
+int64_t Matcher::cost() const {
+  int64_t total = 0;
+  for (const Edge& mate : mate_of_predicted_) total += mate.node == kNone ? 0 : mate.cost / scale_;
+  return total;
+}
+
+int64_t Matcher::potential(int32_t p) const {
+  const Edge& mate = mate_of_predicted_[p];
+  return mate.node == kNone ? single_cost_[p] : mate.cost - v_[mate.node];
+}
+
+void Matcher::begin_search() {
+  heap_.clear();
+  done_.clear();
+  if (++search_ == 0) {  // the stamps have gone round once
+    std::fill(stamp_.begin(), stamp_.end(), 0);
+    search_ = 1;
+  }
+}
+
+bool Matcher::improves(int32_t t, int64_t label) const { return stamp_[t] != search_ || label < label_[t]; }
+
+void Matcher::reach(int32_t t, int64_t label, int32_t from) {
+  stamp_[t] = search_;
+  label_[t] = label;
+  from_[t] = from;
+  heap_.emplace_back(label, t);
+  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+}
+
+Matcher::Entry Matcher::pop() {
+  std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+  const Entry entry = heap_.back();
+  heap_.pop_back();
+  return entry;
+}
+
+void Matcher::pair(int32_t p, int32_t t) {
+  // The cost is found among p's few edges rather than carried through the search.
+  int64_t e = of_predicted_.first[p];
+  while (of_predicted_.edges[e].node != t) ++e;
+  mate_of_predicted_[p] = of_predicted_.edges[e];
+  mate_of_truth_[t] = p;
+}
+
+// Shift the pairs along the path that reached `t` from the new pixel `start`.
+void Matcher::augment(int32_t t, int32_t start) {
+  for (;;) {
+    const int32_t p = from_[t];
+    const int32_t before = mate_of_predicted_[p].node;
+    pair(p, t);
+    if (p == start) return;
+    t = before;
+  }
+}
+
+// Label of t: the least cost of bringing `start` in and pushing t's partner out of its place.
+void Matcher::insert(int32_t start) {
+  present_[start] = 1;
+  begin_search();
+  int64_t best = single_cost_[start];  // it stays single ...
+  int32_t end = kNone;                 // ... or the chain ends at this truth pixel
+  auto scan = [&](int32_t p, int64_t base) {
+    for (int64_t e = of_predicted_.first[p]; e < of_predicted_.first[p + 1]; ++e) {
+      const Edge& edge = of_predicted_.edges[e];
+      if (base + edge.cost >= best) break;  // v <= 0, so the farther ones are no better
+      const int64_t label = base + edge.cost - v_[edge.node];
+      if (label >= best || !improves(edge.node, label)) continue;
+      reach(edge.node, label, p);
+      const int32_t partner = mate_of_truth_[edge.node];
+      // A single truth pixel ends the chain; a taken one may, by leaving its partner single.
+      const int64_t total = partner == kNone ? label : label + single_cost_[partner] - potential(partner);
+      if (total < best) {
+        best = total;
+        end = edge.node;
+      }
+    }
+  };
+  scan(start, 0);
+  while (!heap_.empty()) {
+    const auto [label, t] = pop();
+    if (label >= best) break;
+    if (label > label_[t]) continue;  // reached again, nearer
+    done_.emplace_back(label, t);
+    const int32_t partner = mate_of_truth_[t];
+    scan(partner, label - potential(partner));
+  }
+  for (const auto& [label, t] : done_) v_[t] += label - best;
+  if (end == kNone) return;
+  const int32_t dropped = mate_of_truth_[end];
+  if (dropped == kNone) ++pairs_;
+  augment(end, start);
+  if (dropped != kNone) mate_of_predicted_[dropped].node = kNone;
+}
+
+// Label of t: the least cost of filling the hole that the leaving pixel makes with t's partner.
+void Matcher::remove(int32_t start) {
+  present_[start] = 0;
+  const int32_t hole = mate_of_predicted_[start].node;
+  if (hole == kNone) return;
+  mate_of_predicted_[start].node = kNone;
+  mate_of_truth_[hole] = kNone;
+  begin_search();
+  int64_t best = -v_[hole];  // the hole stays ...
+  int32_t end = hole;        // ... or moves to this truth pixel ...
+  int32_t filler = kNone;    // ... or is filled there by this single pixel
+  if (best > 0) reach(hole, 0, kNone);
+  while (!heap_.empty()) {
+    const auto [label, t] = pop();
+    if (label >= best) break;
+    if (label > label_[t]) continue;
+    done_.emplace_back(label, t);
+    for (int64_t e = of_truth_.first[t]; e < of_truth_.first[t + 1]; ++e) {
+      const Edge& edge = of_truth_.edges[e];
+      if (!present_[edge.node]) continue;
+      const int64_t next = label + edge.cost - potential(edge.node) - v_[t];
+      if (next >= best) continue;
+      const int32_t other = mate_of_predicted_[edge.node].node;
+      if (other == kNone) {
+        best = next;
+        end = t;
+        filler = edge.node;
+      } else if (improves(other, next)) {
+        reach(other, next, t);
+        if (next - v_[other] < best) {
+          best = next - v_[other];
+          end = other;
+          filler = kNone;
+        }
+      }
+    }
+  }
+  for (const auto& [label, t] : done_) v_[t] += best - label;
+  if (filler == kNone) --pairs_;
+  // Back along the path: each truth pixel takes what the one behind it gave up.
+  int32_t given = filler;
+  for (int32_t t = end;; t = from_[t]) {
+    const int32_t before = mate_of_truth_[t];
+    if (given == kNone) {
+      mate_of_truth_[t] = kNone;
+    } else {
+      pair(given, t);
+    }
+    given = before;
+    if (t == hole) return;
+  }
+}
+
+}  // namespace pixeldiff

@@ -1,0 +1,85 @@
+// One-to-one matching of predicted with true boundary pixels, kept optimal while predicted pixels come and go.
+//
+// Among all matchings of pixels at most `radius` apart the optimum has, in this order,
+//   1. the most pairs;
+//   2. the least total cost, cost = round(100 * distance), an integer per pair;
+//   3. the predicted pixels of highest priority.
+// The predicted sides of the matchings that are best in 1 and 2 are the bases of a matroid (the optima of a valuated
+// matroid), and a matroid has one heaviest basis when all priorities differ. So the matched predicted pixels are
+// unique: they depend on the two sets of pixels only, never on the order in which they came.
+//
+// The method is that of successive shortest paths with potentials (Jonker and Volgenant, Computing 38, 1987). It keeps
+//   cost * scale >= u(p) + v(t), equal for pairs;  v(t) <= 0, = 0 for single t;  u(p) <= K(p), = K(p) for single p
+// where K(p) = kSingle + rank of p's priority, and scale is larger than any rank. One pixel that comes or goes is one
+// Dijkstra search over reduced costs, which ends as soon as nothing nearer can be found. Only v is stored: u of a
+// paired pixel follows from its pair.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace pixeldiff {
+
+// A fixed pseudo-random order of pixels. It differs between annotators, as independent ties would.
+// Odd multipliers make the map one to one, so no two pixels are equal.
+inline uint32_t priority(uint32_t pixel, uint32_t annotator) {
+  return (pixel * 0x9E3779B1u) ^ (annotator * 0x85EBCA6Bu);
+}
+
+int32_t pair_cost(int64_t squared_distance);  // round(100 * sqrt(.)), halves up
+
+class Matcher {
+ public:
+  // Row-major pixel indices; `predicted` holds every pixel that may ever come. None is present at first.
+  Matcher(const std::vector<int32_t>& predicted, const std::vector<int32_t>& truth, int height, int width,
+          double radius, uint32_t annotator);
+
+  // `p` is an index into `predicted`; a pixel comes only while absent and goes only while present.
+  void insert(int32_t p);
+  void remove(int32_t p);
+
+  bool is_matched(int32_t p) const { return mate_of_predicted_[p].node >= 0; }
+  int32_t mate(int32_t p) const { return mate_of_predicted_[p].node; }  // index into `truth`, -1 if single
+  int64_t pairs() const { return pairs_; }
+  int64_t cost() const;  // the sum of round(100 * distance)
+
+ private:
+  struct Edge {
+    int32_t node;
+    int64_t cost;  // round(100 * distance) * scale
+  };
+  struct Graph {  // the edges of node i are edges[first[i]] .. edges[first[i + 1]], nearest first
+    std::vector<int64_t> first;
+    std::vector<Edge> edges;
+  };
+  using Entry = std::pair<int64_t, int32_t>;  // (label, truth)
+
+  void build(const std::vector<int32_t>& predicted, const std::vector<int32_t>& truth, int height, int width,
+             double radius);
+  int64_t potential(int32_t p) const;  // u(p)
+  void begin_search();
+  bool improves(int32_t t, int64_t label) const;
+  void reach(int32_t t, int64_t label, int32_t from);
+  Entry pop();
+  void pair(int32_t p, int32_t t);
+  void augment(int32_t t, int32_t start);
+
+  Graph of_predicted_, of_truth_;
+  int64_t scale_;
+  std::vector<int64_t> single_cost_;      // K(p)
+  std::vector<Edge> mate_of_predicted_;   // the pair's truth and cost, node -1 if single
+  std::vector<int32_t> mate_of_truth_;    // -1 if single
+  std::vector<uint8_t> present_;
+  std::vector<int64_t> v_;
+  int64_t pairs_ = 0;
+
+  // One search: labels are valid where the stamp is the current one.
+  uint32_t search_ = 0;
+  std::vector<uint32_t> stamp_;
+  std::vector<int64_t> label_;
+  std::vector<int32_t> from_;  // insert: the predicted pixel; remove: the truth pixel a label came from
+  std::vector<Entry> heap_, done_;
+};
+
+}  // namespace pixeldiff

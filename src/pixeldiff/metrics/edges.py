@@ -1,0 +1,221 @@
+"""The boundary benchmark of the Berkeley Segmentation Data Set: edge maps against human annotators.
+
+    counts = [evaluate_image(edge_map, truths) for edge_map, truths in pictures]
+    summary = summarise(counts)                      # .ods .ois .ap .r50 .curve
+
+Per picture: non-maximum suppression, 8 bit, thresholds k / (K + 1) tested with >=, thinning, and a one-to-one
+matching with each annotator within max_dist * image diagonal: most pairs, then least distance (native/match.hpp).
+Recall counts truth pixels over all annotators; precision counts predicted pixels that any annotator confirms.
+Counts add up over pictures: sum(counts) is the data set.
+
+Martin, Fowlkes, Malik, "Learning to detect natural image boundaries using local brightness, color, and texture
+cues", PAMI 2004; Arbelaez et al., "Contour detection and hierarchical image segmentation", PAMI 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixeldiff import _native
+from pixeldiff.errors import UserError
+from pixeldiff.metrics import suppress
+from pixeldiff.metrics.suppress import nms as nms
+
+FloatMap = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+BSDS_MAX_DIST = 0.0075  # also Multicue; NYUD uses 0.011
+
+
+def threshold_values(thresholds: int | Sequence[float]) -> Floats:
+    """K evenly spaced thresholds k / (K + 1), or the given ones."""
+    if isinstance(thresholds, int):
+        if thresholds < 1:
+            raise UserError(f"thresholds is a number of thresholds, at least 1, got {thresholds}")
+        return np.arange(1, thresholds + 1) / (thresholds + 1)
+    return np.asarray(thresholds, dtype=np.float64)
+
+
+def lowest_levels(values: Floats) -> list[int]:
+    """The lowest 8-bit level that passes each threshold: level / 255 >= threshold, as in exact arithmetic.
+
+    The small step back undoes rounding: level 85 passes 1/3.
+    """
+    return [max(1, int(np.ceil(255 * value - 1e-9))) for value in values]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one picture (or a sum of pictures) contributes; one entry per threshold."""
+
+    thresholds: Floats
+    matched_truth: Ints
+    all_truth: Ints
+    matched_prediction: Ints
+    all_prediction: Ints
+
+    def __add__(self, other: Counts) -> Counts:
+        if not np.array_equal(self.thresholds, other.thresholds):
+            raise UserError("counts of different thresholds do not add up; evaluate all pictures with the same ones")
+        return Counts(
+            self.thresholds,
+            self.matched_truth + other.matched_truth,
+            self.all_truth + other.all_truth,
+            self.matched_prediction + other.matched_prediction,
+            self.all_prediction + other.all_prediction,
+        )
+
+    def __radd__(self, other: int) -> Counts:
+        return self  # sum() starts from 0
+
+    @property
+    def recall(self) -> Floats:
+        return self.matched_truth / np.maximum(self.all_truth, 1)
+
+    @property
+    def precision(self) -> Floats:
+        return self.matched_prediction / np.maximum(self.all_prediction, 1)
+
+    @property
+    def f(self) -> Floats:
+        return f_measure(self.recall, self.precision)
+
+
+def evaluate_image(
+    edge_map: NDArray[np.floating],
+    truths: Sequence[NDArray[np.bool_]],
+    thresholds: int | Sequence[float] = 99,
+    max_dist: float = BSDS_MAX_DIST,
+    nms: bool = True,
+    *,
+    nms_radius: int = 1,
+    thin: bool = True,
+) -> Counts:
+    """Counts of one map in [0, 1] against its annotators. CEval is nms=False, thin=False."""
+    values = threshold_values(thresholds)
+    _check_sizes(edge_map, truths)
+    levels = to_8bit(suppress.nms(edge_map, nms_radius) if nms else edge_map)
+    stack = np.stack([np.ascontiguousarray(truth, dtype=bool) for truth in truths]).view(np.uint8)
+    radius = max_dist * float(np.hypot(*levels.shape))
+    matched_truth, matched_prediction, all_prediction, _ = _native.count_boundary(
+        levels, lowest_levels(values), thin, stack, radius
+    )
+    all_truth = np.full(len(values), np.count_nonzero(stack), dtype=np.int64)
+    return Counts(values, matched_truth, all_truth, matched_prediction, all_prediction)
+
+
+def to_8bit(edge_map: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Values in [0, 1] to levels 0..255, halves up."""
+    return np.floor(np.clip(edge_map, 0, 1) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
+
+
+def _check_sizes(edge_map: NDArray[np.floating], truths: Sequence[NDArray[np.bool_]]) -> None:
+    if edge_map.ndim != 2:
+        raise UserError(f"an edge map has one channel, height x width; got shape {edge_map.shape}")
+    if not len(truths):
+        raise UserError("at least one annotator's truth is needed; got none")
+    for truth in truths:
+        if truth.shape != edge_map.shape:
+            raise UserError(f"map and truth differ in size: {_size(edge_map.shape)} against {_size(truth.shape)}")
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) + " (height x width)"
+
+
+def f_measure(recall: Floats, precision: Floats) -> Floats:
+    total = recall + precision
+    result: Floats = np.divide(2 * recall * precision, total, out=np.zeros_like(total), where=total > 0)
+    return result
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place on a precision-recall curve."""
+
+    threshold: float
+    recall: float
+    precision: float
+    f: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The scores of a data set. ODS: one threshold for all. OIS: the best threshold of each picture."""
+
+    ods: float
+    ois: float
+    ap: float
+    r50: float
+    ods_point: Point
+    ois_recall: float
+    ois_precision: float
+    curve: Counts  # the sum over pictures, with .recall, .precision and .f
+    images: tuple[Point, ...]  # the best point of each picture
+
+
+def summarise(counts: Iterable[Counts]) -> Summary:
+    """Scores from the counts of each picture."""
+    pictures = list(counts)
+    if not pictures:
+        raise UserError("nothing to summarise: no pictures were evaluated")
+    total: Counts = sum(pictures)  # type: ignore[assignment]
+    best = best_point(total)
+    # OIS: the first best threshold of each picture, not interpolated; its counts are summed.
+    chosen = [int(np.argmax(c.f)) for c in pictures]
+    matched_truth, all_truth, matched_prediction, all_prediction = (
+        sum(int(getattr(c, name)[k]) for c, k in zip(pictures, chosen, strict=True))
+        for name in ("matched_truth", "all_truth", "matched_prediction", "all_prediction")
+    )
+    ois_recall, ois_precision = matched_truth / max(all_truth, 1), matched_prediction / max(all_prediction, 1)
+    return Summary(
+        ods=best.f,
+        ois=float(f_measure(np.array(ois_recall), np.array(ois_precision))),
+        ap=average_precision(total.recall, total.precision),
+        r50=recall_at_half_precision(total.recall, total.precision),
+        ods_point=best,
+        ois_recall=ois_recall,
+        ois_precision=ois_precision,
+        curve=total,
+        images=tuple(best_point(c) for c in pictures),
+    )
+
+
+def best_point(counts: Counts) -> Point:
+    """The largest F, on 100 points of the line between each two neighbouring thresholds."""
+    part = np.linspace(0, 1, 100)[None, :]
+
+    def between(values: Floats) -> Floats:
+        ends = (values[:-1], values[1:]) if len(values) > 1 else (values, values)
+        line: Floats = (ends[0][:, None] * (1 - part) + ends[1][:, None] * part).ravel()
+        return line
+
+    threshold, recall, precision = between(counts.thresholds), between(counts.recall), between(counts.precision)
+    f = f_measure(recall, precision)
+    k = int(np.argmax(f))
+    return Point(float(threshold[k]), float(recall[k]), float(precision[k]), float(f[k]))
+
+
+def average_precision(recall: Floats, precision: Floats) -> float:
+    """Precision interpolated at recall 0, 0.01 .. 1 (0 outside the measured range), summed, / 100."""
+    unique, first = np.unique(recall, return_index=True)
+    if len(unique) < 2:
+        return 0.0
+    return float(np.interp(np.arange(101) / 100, unique, precision[first], left=0, right=0).sum() / 100)
+
+
+def recall_at_half_precision(recall: Floats, precision: Floats) -> float:
+    """Recall where precision is 0.5; at the lowest measured precision if that is higher; 0 if it never gets there."""
+    unique, first = np.unique(precision, return_index=True)
+    return float(np.interp(max(0.5, unique[0]), unique, recall[first], right=0))
+
+
+def crispness(edge_map: NDArray[np.floating]) -> float:
+    """The part of a map's total strength that lies on pixels which survive non-maximum suppression, 0 to 1."""
+    total = float(np.sum(edge_map, dtype=np.float64))
+    return float(np.sum(edge_map[nms(edge_map) > 0], dtype=np.float64)) / total if total > 0 else 0.0
