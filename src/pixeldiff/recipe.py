@@ -105,7 +105,7 @@ def parse_recipe(table: dict[str, Any]) -> Recipe:
     module = task_module(_taken(table, "task", str, "the recipe"))
     model = _taken(table, "model", dict, "the recipe")
     if not isinstance(model.get("name"), str):
-        raise UserError("the recipe's [model] table needs a name, for example name = \"tiny\"")
+        raise UserError('the recipe\'s [model] table needs a name, for example name = "tiny"')
     parts = {
         name: from_table(getattr(module, name.capitalize()), table.pop(name, {}), name)
         for name in ("data", "loss", "evaluate")
