@@ -1,4 +1,4 @@
-"""Recipes: a TOML file becomes frozen dataclasses; a key that is unknown or of the wrong type is an error that names it.
+"""Recipes: TOML files as frozen dataclasses; a key that is unknown or of the wrong type is an error that names it.
 
 A recipe may say `extends = "other.toml"` (relative to itself): it then holds only the lines that differ.
 The tables [data], [loss] and [evaluate] belong to the task and are described by the task's dataclasses.

@@ -2,15 +2,16 @@
 
 A label is the share of annotators who marked a pixel, 0 to 1, kept as uint8 (255 = all). IGNORED is a value
 between "nobody" and any eta: what a rotated or padded picture does not cover is labelled so, and the loss skips it.
-The augmentation is that of HED: 16 rotations, a flip, three scales, each combination one entry of the epoch.
+The augmentation is that of HED (Xie and Tu, 2015): 16 rotations, a flip, three scales, each combination one entry of
+the epoch.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +25,8 @@ from pixeldiff.errors import UserError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IGNORED = 1
+CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
+PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 N = TypeVar("N", float, Tensor)
 
 
@@ -31,52 +34,126 @@ N = TypeVar("N", float, Tensor)
 class Pair:
     image: Path
     label: Path
+    scale: float = 1.0  # both are resized by it (the third column of NYUD's lists)
 
 
 def find_root(root: str) -> Path:
     """A data folder: as given, or under PIXELDIFF_DATA."""
     base = os.environ.get("PIXELDIFF_DATA")
-    for path in (Path(root), *([Path(base) / root] if base else [])):
+    for path in (Path(root).expanduser(), *([Path(base) / root] if base else [])):
         if path.is_dir():
             return path
     raise UserError(
-        f"no data folder {root!r}, neither here nor under PIXELDIFF_DATA ({base or 'not set'}); "
-        "BSDS500 is at https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/"
+        f"no data folder {root!r}, neither here nor under PIXELDIFF_DATA ({base or 'not set'}); docs/training.md says "
+        "where each data set comes from (BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/)"
     )
 
 
 def list_pairs(root: Path, source: str) -> list[Pair]:
-    """The pairs that one entry of `data.sources` names: a split of a raw BSDS500 folder."""
-    images, labels = root / "images" / source, root / "groundTruth" / source
-    if not images.is_dir() or not labels.is_dir():
-        raise UserError(f"{root} has no images/{source} with groundTruth/{source}")
-    return [Pair(path, labels / f"{path.stem}.mat") for path in sorted(images.glob("*.jpg"))]
+    """The pairs that one entry of `data.sources` names, all files checked to be there.
+
+    - "train": a split of a raw BSDS500, images/train/<id>.jpg with groundTruth/train/<id>.mat
+    - "train_pair.lst": a list, one "image label" or "image label scale" per line, relative to the root
+    - "train_rgb.json": a JSON array of [image, label]
+    - "photos:edges": two folders, a label has the name of its picture whatever the suffix
+    """
+    if ":" in source:
+        pairs = _folder_pairs(root, *source.split(":", 1))
+    elif source.endswith((".lst", ".txt")):
+        pairs = [_list_pair(root, line, f"{root / source}, line {n}") for n, line in _lines(root / source)]
+    elif source.endswith(".json"):
+        pairs = _json_pairs(root, root / source)
+    elif (root / "images" / source).is_dir() and (root / "groundTruth" / source).is_dir():
+        labels = root / "groundTruth" / source
+        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in _pictures(root / "images" / source)]
+    else:
+        raise UserError(
+            f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
+            'list (.lst, .txt), a JSON list or "folder of images:folder of labels"'
+        )
+    if not pairs:
+        raise UserError(f"{source!r} in {root} holds no pictures")
+    for pair in pairs:
+        for path in (pair.image, pair.label):
+            if not path.is_file():
+                raise UserError(f"{root}, {source!r}: no file {path}; complete the data or take its line out")
+    return pairs
+
+
+def _pictures(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
+
+
+def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
+    by_name = {path.stem: path for path in _pictures(root / labels)}
+    by_name |= {path.stem: path for path in (root / labels).glob("*.mat")}
+    pairs = []
+    for image in _pictures(root / images):
+        if image.stem not in by_name:
+            raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
+        pairs.append(Pair(image, by_name[image.stem]))
+    return pairs
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    if not path.is_file():
+        raise UserError(f"no list {path}")
+    return [(n, line) for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+
+
+def _list_pair(root: Path, line: str, where: str) -> Pair:
+    columns = line.split()
+    try:
+        if len(columns) in (2, 3):
+            return Pair(root / columns[0], root / columns[1], float(columns[2]) if len(columns) == 3 else 1.0)
+    except ValueError:
+        pass
+    raise UserError(f'{where} is not "image label" or "image label scale": {line!r}')
+
+
+def _json_pairs(root: Path, path: Path) -> list[Pair]:
+    try:
+        return [Pair(root / image, root / label) for image, label in json.loads(path.read_text())]
+    except FileNotFoundError as error:
+        raise UserError(f"no list {path}") from error
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is not a JSON array of [image, label]: {error}") from error
 
 
 def read_image(path: Path) -> np.ndarray:
     """RGB, uint8 (H, W, 3)."""
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))
+    try:
+        with Image.open(path) as image:
+            return np.array(image.convert("RGB"))
+    except OSError as error:
+        raise UserError(f"{path} is not a readable picture: {error}") from error
 
 
 def read_label(path: Path) -> np.ndarray:
     """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
     if path.suffix == ".mat":
         return np.rint(np.mean(read_annotators(path), axis=0) * 255).astype(np.uint8)
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))[..., 0]
+    label = read_image(path)[..., 0]
+    return label * np.uint8(255) if label.max() == 1 else label  # a mask of 0 and 1
 
 
 def read_annotators(path: Path) -> list[np.ndarray]:
-    """The boundary maps of a BSDS500 .mat file, one boolean array per annotator."""
+    """The boundary maps of a label, one boolean array per annotator (a picture is one annotator's)."""
+    if path.suffix != ".mat":
+        return [read_label(path) >= 128]
     from scipy.io import loadmat
 
-    truth = loadmat(path)["groundTruth"]
-    return [truth[0, k]["Boundaries"][0, 0] > 0 for k in range(truth.shape[1])]
+    try:
+        truth = loadmat(path)["groundTruth"]
+        return [truth[0, k]["Boundaries"][0, 0] > 0 for k in range(truth.shape[1])]
+    except Exception as error:  # scipy raises whatever the damage happens to hit
+        raise UserError(f"{path} is not a BSDS500 ground truth file ({type(error).__name__}: {error})") from error
 
 
-@lru_cache(maxsize=1024)
-def _decoded(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+    """Picture and label, checked to be of one size."""
     image, label = read_image(pair.image), read_label(pair.label)
     if image.shape[:2] != label.shape:
         raise UserError(
@@ -114,21 +191,22 @@ def warp(
     `size` is the window's (height, width); `centre` is its centre (y, x) on the scaled upright picture, relative to the
     middle. Beyond the picture's border the image is mirrored and the label IGNORED.
     """
-    stacked = torch.from_numpy(np.concatenate([image, label[..., None]], axis=2)).permute(2, 0, 1)[None].float()
-    if scale < 1:  # average before sampling sparsely, or thin labels fall between the samples
-        shrunk = [max(1, round(s * scale)) for s in stacked.shape[2:]]
-        stacked = F.interpolate(stacked, shrunk, mode="bilinear", antialias=True, align_corners=False)
-    height, width = stacked.shape[2:]
-    factor = 1.0 if scale < 1 else 1.0 / scale
+    picture = torch.from_numpy(image).permute(2, 0, 1)[None].float()
+    truth = torch.from_numpy(label)[None, None].float()
+    if scale < 1:  # average before sampling sparsely; of a label the largest share, or thin lines would fade
+        shrunk = [max(1, round(side * scale)) for side in label.shape]
+        picture = F.interpolate(picture, shrunk, mode="bilinear", antialias=True, align_corners=False)
+        truth = F.adaptive_max_pool2d(truth, shrunk)
+    height, width = truth.shape[2:]
+    factor = 2.0 if scale < 1 else 2.0 / scale
     y = (torch.arange(size[0]) - (size[0] - 1) / 2)[:, None]
     x = (torch.arange(size[1]) - (size[1] - 1) / 2)[None, :] * (-1 if flip else 1)
     (row, column), (dy, dx) = _rotated(y, x, angle), centre
-    grid = torch.stack([(column + dx) * (2 * factor / width), (row + dy) * (2 * factor / height)], dim=-1)
-    sampled = F.grid_sample(stacked, grid[None], "bilinear", "reflection", align_corners=False)
-    sampled = sampled.round_().clamp_(0, 255).to(torch.uint8)[0]
-    outside = (grid.abs() > 1 + 1e-4).any(-1)
-    sampled[3][outside] = IGNORED
-    return sampled[:3], sampled[3:]
+    grid = torch.stack([(column + dx) * (factor / width), (row + dy) * (factor / height)], dim=-1)[None]
+    picture = F.grid_sample(picture, grid, "bilinear", "reflection", align_corners=False)
+    truth = F.grid_sample(truth, grid, "nearest", "border", align_corners=False)
+    truth[0, 0][(grid[0].abs() > 1 + 1e-4).any(-1)] = IGNORED
+    return picture[0].round_().clamp_(0, 255).to(torch.uint8), truth[0].to(torch.uint8)
 
 
 class EdgePairs:
@@ -147,6 +225,8 @@ class EdgePairs:
         self.pairs, self.seed = pairs, seed
         self.rotations, self.scales, self.crop, self.fill = rotations, scales, crop, fill
         self.versions = rotations * (1 + flips) * len(scales)
+        self._cache: dict[Pair, tuple[np.ndarray, np.ndarray]] = {}
+        self._room = CACHE_BYTES
 
     def __len__(self) -> int:
         return len(self.pairs) * self.versions
@@ -160,23 +240,44 @@ class EdgePairs:
         picture, version = divmod(index, self.versions)
         version, turn = divmod(version, self.rotations)
         flip, scale = divmod(version, len(self.scales))
-        return self.pairs[picture], 2 * math.pi * turn / self.rotations, bool(flip), self.scales[scale]
+        pair = self.pairs[picture]
+        return pair, 2 * math.pi * turn / self.rotations, bool(flip), self.scales[scale] * pair.scale
+
+    def _decoded(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+        if pair in self._cache:
+            return self._cache[pair]
+        image, label = read_pair(pair)
+        # Access is random: once the room is used up, exchanging old for new would gain nothing.
+        if image.nbytes + label.nbytes <= self._room:
+            self._room -= image.nbytes + label.nbytes
+            self._cache[pair] = image, label
+        return image, label
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
         epoch, index = key
         pair, angle, flip, scale = self.entry(index)
-        image, label = _decoded(pair)
+        image, label = self._decoded(pair)
         rng = np.random.default_rng((self.seed, epoch, index))
-        height, width = label.shape[0] * scale, label.shape[1] * scale
-        inner = inscribed(width, height, angle)[::-1]
-        whole = tuple(max(1, math.floor(side + 1e-6)) for side in inner)
-        size = tuple(self.crop if self.fill else min(self.crop, side) for side in whole) if self.crop else whole
-        if self.fill:
-            centre = tuple((rng.random() - 0.5) * max(0.0, side - self.crop) for side in (height, width))
+        height, width = (max(1, round(side * scale)) for side in label.shape)
+        if self.fill and self.crop:
+            size = (self.crop, self.crop)
+            dy, dx = _placed(rng, height, self.crop), _placed(rng, width, self.crop)
         else:
-            y, x = ((rng.random() - 0.5) * (side - part) for side, part in zip(whole, size, strict=True))
-            centre = _rotated(y, x, angle)
-        return warp(image, label, angle, flip, scale, (size[0], size[1]), (centre[0], centre[1]))
+            inner = inscribed(width, height, angle)
+            whole = (max(1, math.floor(inner[1] + 1e-6)), max(1, math.floor(inner[0] + 1e-6)))
+            size = (min(self.crop or whole[0], whole[0]), min(self.crop or whole[1], whole[1]))
+            dy, dx = _rotated(_placed(rng, whole[0], size[0]), _placed(rng, whole[1], size[1]), angle)
+        return warp(image, label, angle, flip, scale, size, (dy, dx))
+
+
+def _placed(rng: np.random.Generator, side: int, part: int) -> float:
+    """Where the middle of a part lies that starts at a random whole pixel of the side, relative to its middle.
+
+    Whole pixels: where nothing is rotated or scaled, nothing shall be interpolated.
+    """
+    slack = side - part
+    first = int(rng.integers(0, slack + 1)) if slack > 0 else slack // 2
+    return first - slack / 2
 
 
 def _rotated(y: N, x: N, angle: float) -> tuple[N, N]:
