@@ -9,10 +9,10 @@ from typing import Any
 from torch import nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.models import pidinet
+from pixeldiff.models import bipidinet, pidinet
 from pixeldiff.weights import canonical_name, find
 
-FAMILIES: tuple[ModuleType, ...] = (pidinet,)
+FAMILIES: tuple[ModuleType, ...] = (pidinet, bipidinet)
 
 
 def list_models() -> list[str]:

@@ -1,0 +1,30 @@
+"""`pixeldiff complexity`: operations, parameters and memory, per layer and in total."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from pixeldiff.errors import UserError
+from pixeldiff.metrics.complexity import as_json, as_text
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--input", "side", type=click.IntRange(min=1), default=224, show_default=True, help="Side of the picture."
+)
+@click.option("--json", "machine", is_flag=True, help="JSON instead of a table.")
+def complexity(model: str, side: int, machine: bool) -> None:
+    """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
+    try:
+        from pixeldiff.checkpoint import load_model
+        from pixeldiff.models import create_model
+        from pixeldiff.models.counting import count_layers
+    except ImportError as error:
+        raise UserError(f"complexity needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+    network = load_model(model) if Path(model).suffix else create_model(model)
+    records = count_layers(network, side)
+    click.echo(json.dumps({"model": model, "input": side, **as_json(records)}) if machine else as_text(records))

@@ -1,0 +1,94 @@
+"""How much a network computes and stores: FLOPs, BOPs, OPs, parameters, memory.
+
+The counting rule, chosen so that the paper's tables come out (section 7.2; their own rule is not written down):
+
+- FLOPs: one per multiply-add of a float convolution (pixel differences are folded first, so radial counts 5x5).
+  Per element, 1 for a batch norm that an activation follows (its shift merges into the next one), 2 for the batch norm
+  of a shortcut, 2 for RPReLU. ReLU, pooling, additions, upsampling and sigmoid count 0.
+- BOPs: one per product of two signs, borders counted as if they were full.
+- OPs = FLOPs + BOPs / 64.
+- Parameters: binary ones have 1 bit, all others (batch norm: scale and shift; RPReLU: 3 per channel) have 32.
+  Memory is in 10^6 bits. The last linear layer is listed, but it is in no total, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+BITS = 32
+BINARY_OPS_PER_OP = 64
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """What one layer costs. `counted` is False for the last linear layer."""
+
+    name: str
+    operation: str
+    output: tuple[int, ...]  # channels, height, width
+    flops: int = 0
+    bops: int = 0
+    fp_params: int = 0
+    binary_params: int = 0
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Complexity:
+    """Sums over layers; JSON uses these names."""
+
+    flops: int
+    bops: int
+    fp_params: int
+    binary_params: int
+
+    @property
+    def ops(self) -> float:
+        return self.flops + self.bops / BINARY_OPS_PER_OP
+
+    @property
+    def memory_mbit(self) -> float:
+        return (BITS * self.fp_params + self.binary_params) / 1e6
+
+    def as_json(self) -> dict[str, float]:
+        return {**asdict(self), "ops": self.ops, "memory_mbit": self.memory_mbit}
+
+
+def total(records: Sequence[LayerRecord]) -> Complexity:
+    """The sum over the counted layers."""
+    counted = [record for record in records if record.counted]
+    return Complexity(
+        flops=sum(record.flops for record in counted),
+        bops=sum(record.bops for record in counted),
+        fp_params=sum(record.fp_params for record in counted),
+        binary_params=sum(record.binary_params for record in counted),
+    )
+
+
+def as_json(records: Sequence[LayerRecord]) -> dict[str, Any]:
+    """The totals, and the layers under `layers`."""
+    return {**total(records).as_json(), "layers": [asdict(record) for record in records]}
+
+
+def as_text(records: Sequence[LayerRecord]) -> str:
+    """A table of the layers, then the totals."""
+    rows = [["layer", "operation", "output", "FLOPs", "BOPs", "FP params", "binary params"]]
+    for r in records:
+        size = "x".join(map(str, r.output))
+        numbers = [f"{n:,}" if n else "" for n in (r.flops, r.bops, r.fp_params, r.binary_params)]
+        rows.append([r.name, r.operation + ("" if r.counted else " (not counted)"), size, *numbers])
+    widths = [max(len(row[i]) for row in rows) for i in range(7)]
+    lines = []
+    for row in rows:
+        words = [cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(words).rstrip())
+    t = total(records)
+    lines += [
+        "",
+        f"FLOPs {t.flops / 1e8:.2f}e8 ({t.flops / 1e9:.2f} GMAC)   BOPs {t.bops / 1e8:.2f}e8   OPs {t.ops / 1e8:.2f}e8",
+        f"FP parameters {t.fp_params / 1e6:.2f} M   binary parameters {t.binary_params / 1e6:.2f} M   "
+        f"memory {t.memory_mbit:.1f} Mbit",
+    ]
+    return "\n".join(lines)

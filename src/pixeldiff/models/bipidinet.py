@@ -1,0 +1,216 @@
+"""ResNet-18 and -34 for recognition: float, binary, and Bi-PiDiNet (paper, section 6.2 and figure "Bi-PiDiNet").
+
+    plain    float ResNet (He et al. 2016); with share > 0 its 3x3 convolutions see pixel differences (FP-CPDC)
+    before   the same body with binary 3x3 convolutions and one shortcut round each; shortcuts that change the
+             shape are average pooling, a float 1x1 convolution and batch norm
+    after    Bi-PiDiNet: 3x3 stem of 32, wider binary stages, ReplicaPool shortcuts, no float convolution but the stem
+
+Stages of "before" have 64, 128, 256, 512 channels and stride 2 in the first convolution of stages 2 to 4. Stages of
+"after" have 128, 192, 384, 768; each opens with a convolution of stride 1 (32 -> 64 in stage 1, always vanilla, else
+C -> C) and one of stride 2 to the new width. Nothing follows an addition. `forward` returns class logits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff.binary import ACTIVATIONS, FIXED_LBP, BinaryPDConv2d, ReplicaPool, RPReLU
+from pixeldiff.errors import UserError
+from pixeldiff.layers import PDConv2d, differing_channels
+from pixeldiff.ops import pixel_pairs
+
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
+CHANNELS = {"plain": (64, 64, 128, 256, 512), "before": (64, 64, 128, 256, 512), "after": (32, 128, 192, 384, 768)}
+STEMS = ("imagenet", "cifar")
+
+
+@dataclass(frozen=True)
+class BiPiDiNetConfig:
+    architecture: str = "after"  # plain, before or after
+    depth: int = 18  # 18 or 34
+    kind: str = "central"  # of the differences; "vanilla" for none
+    share: float = 0.2  # xi, the part of the input channels that sees differences
+    width: float = 1.0  # factor on every channel count
+    stem: str = "imagenet"  # or "cifar": 3x3, stride 1, no pooling
+    classes: int = 1000
+    activation: str = "sum"  # RPReLU after the sum of the branches, or one per "branch"
+    fixed_lbp: str | None = None  # "random" or "uniform": difference weights drawn once, never trained
+    binary_weights: bool = True  # False: binary activations only, the first stage of two-stage training
+    clip: float = 1.0  # of the straight-through gradient
+
+    def __post_init__(self) -> None:
+        _check_choice("architecture", self.architecture, CHANNELS)
+        _check_choice("depth", self.depth, BLOCKS)
+        _check_choice("stem", self.stem, STEMS)
+        _check_choice("activation", self.activation, ACTIVATIONS)
+        if self.fixed_lbp is not None:
+            _check_choice("fixed_lbp", self.fixed_lbp, FIXED_LBP)
+        pixel_pairs(self.kind)
+        differing_channels(self.share, 1)
+        if self.classes < 1 or not self.clip > 0:
+            raise UserError(f"classes and clip are positive, got {self.classes} and {self.clip}")
+        self.channels  # noqa: B018 (checks the width)
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """Of the stem and the four stages."""
+        scaled = [c * self.width for c in CHANNELS[self.architecture]]
+        if not (math.isfinite(self.width) and self.width > 0) or any(c != int(c) for c in scaled):
+            raise UserError(
+                f"width {self.width} does not give whole channel counts "
+                f"({', '.join(f'{c:g}' for c in scaled)}); use a multiple of 1/{CHANNELS[self.architecture][0]}"
+            )
+        return tuple(int(c) for c in scaled)
+
+
+def _check_choice(field: str, value: object, choices: object) -> None:
+    if value not in list(choices):  # type: ignore[call-overload]
+        raise UserError(f"unknown {field} {value!r}; use one of {', '.join(map(str, choices))}")  # type: ignore[call-overload]
+
+
+_KINDS = {
+    "resnet{}": BiPiDiNetConfig("plain", share=0.0),
+    "resnet{}_pdc": BiPiDiNetConfig("plain"),
+    "resnet{}_binary": BiPiDiNetConfig("before", kind="vanilla", share=0.0),
+    "resnet{}_bipdc": BiPiDiNetConfig("before"),
+    "bipidinet{}": BiPiDiNetConfig("after"),
+}
+_IMAGENET = {name.format(depth): replace(c, depth=depth) for depth in BLOCKS for name, c in _KINDS.items()}
+VARIANTS = _IMAGENET | {f"{name}_cifar": replace(c, stem="cifar", classes=100) for name, c in _IMAGENET.items()}
+
+
+class FloatBlock(nn.Module):
+    """The basic block of ResNet: two 3x3 convolutions, ReLU after the addition."""
+
+    def __init__(self, in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig) -> None:
+        super().__init__()
+        self.conv1 = _float_conv(in_channels, channels, stride, config)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = _float_conv(channels, channels, 1, config)
+        self.norm2 = nn.BatchNorm2d(channels)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or in_channels != channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+def _float_conv(in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig) -> nn.Conv2d:
+    if config.kind == "vanilla" or config.share == 0:
+        return nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
+    padding = pixel_pairs(config.kind).support // 2
+    return PDConv2d(in_channels, channels, 3, stride, padding, bias=False, kind=config.kind, share=config.share)
+
+
+class BinaryUnit(nn.Module):
+    """A mixed binary convolution with its shortcut; nothing after the addition."""
+
+    def __init__(self, conv: BinaryPDConv2d, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x) + self.shortcut(x)
+        return y
+
+
+class BiPiDiNet(nn.Module):
+    """Class logits of normalised RGB pictures, (N, 3, H, W)."""
+
+    def __init__(self, config: BiPiDiNetConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or BiPiDiNetConfig()
+        before, *widths = config.channels
+        self.stem = _stem(config)
+        self.stages = nn.ModuleList()
+        for index, (channels, blocks) in enumerate(zip(widths, BLOCKS[config.depth], strict=True)):
+            stage = nn.Sequential()
+            for block in range(blocks):
+                stage.extend(_block(before, channels, index, block, config))
+                before = channels
+            self.stages.append(stage)
+        self.head = nn.Linear(before, config.classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for stage in self.stages:
+            x = stage(x)
+        y: Tensor = self.head(x.mean((2, 3)))
+        return y
+
+
+def _stem(config: BiPiDiNetConfig) -> nn.Sequential:
+    channels = config.channels[0]
+    activation = nn.ReLU() if config.architecture == "plain" else RPReLU(channels)
+    if config.stem == "cifar":
+        conv = nn.Conv2d(3, channels, 3, 1, 1, bias=False)
+    elif config.architecture == "after":
+        conv = nn.Conv2d(3, channels, 3, 2, 1, bias=False)
+    else:
+        conv = nn.Conv2d(3, channels, 7, 2, 3, bias=False)
+    stem = nn.Sequential(conv, nn.BatchNorm2d(channels), activation)
+    if config.stem == "imagenet" and config.architecture != "after":
+        stem.append(nn.MaxPool2d(3, 2, 1))
+    return stem
+
+
+def _block(in_channels: int, channels: int, stage: int, block: int, config: BiPiDiNetConfig) -> list[nn.Module]:
+    """One block: a float block, or two binary units."""
+    stride = 2 if stage > 0 and block == 0 else 1
+    if config.architecture == "plain":
+        return [FloatBlock(in_channels, channels, stride, config)]
+    if config.architecture == "before":
+        first = BinaryUnit(_mixed(in_channels, channels, stride, config), _projection(in_channels, channels, stride))
+        return [first, BinaryUnit(_mixed(channels, channels, 1, config), nn.Identity())]
+    if block > 0:
+        return [BinaryUnit(_mixed(channels, channels, 1, config), nn.Identity()) for _ in range(2)]
+    if stage == 0:
+        # The stem's few channels see no differences; the unit already doubles them.
+        opening = replace(config, kind="vanilla", share=0.0)
+        middle = 2 * in_channels
+        first = BinaryUnit(
+            _mixed(in_channels, middle, 1, opening), ReplicaPool.between(in_channels, middle, pool=False)
+        )
+    else:
+        middle = in_channels
+        first = BinaryUnit(_mixed(in_channels, middle, 1, config), nn.Identity())
+    return [first, BinaryUnit(_mixed(middle, channels, 2, config), ReplicaPool.between(middle, channels))]
+
+
+def _mixed(in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig) -> BinaryPDConv2d:
+    return BinaryPDConv2d(
+        in_channels,
+        channels,
+        3,
+        stride,
+        kind=config.kind,
+        share=config.share,
+        activation=config.activation,
+        clip=config.clip,
+        fixed_lbp=config.fixed_lbp,
+        binary_weights=config.binary_weights,
+    )
+
+
+def _projection(in_channels: int, channels: int, stride: int) -> nn.Module:
+    if stride == 1 and in_channels == channels:
+        return nn.Identity()
+    # Odd sides: the last window is cut, so that pooling and a strided convolution agree on the size.
+    pool = nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
+    return nn.Sequential(pool, nn.Conv2d(in_channels, channels, 1, bias=False), nn.BatchNorm2d(channels))
+
+
+def build(config: BiPiDiNetConfig) -> BiPiDiNet:
+    return BiPiDiNet(config)

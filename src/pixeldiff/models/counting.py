@@ -1,0 +1,94 @@
+"""The layers of a network as records for metrics/complexity.py, by running its shapes only (no numbers)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pixeldiff.binary import BinaryPDConv2d, RPReLU
+from pixeldiff.errors import UserError
+from pixeldiff.layers import PDConv2d
+from pixeldiff.metrics.complexity import LayerRecord
+
+BATCH_NORM_FLOPS = 1
+SHORTCUT_NORM_FLOPS = 2
+RPRELU_FLOPS = 2
+
+
+def count_layers(model: nn.Module, height: int, width: int | None = None) -> list[LayerRecord]:
+    """One record per layer with weights, in the order in which they run, for one RGB picture."""
+    width = height if width is None else width
+    if min(height, width) < 1:
+        raise UserError(f"the input size is at least 1, got {height}x{width}")
+    records: list[LayerRecord] = []
+    shapes = copy.deepcopy(model).to("meta").eval()
+    for name, module in shapes.named_modules():
+        count = next((count for kind, count in _COUNTERS.items() if isinstance(module, kind)), None)
+        if count and not _inside_binary(shapes, name):
+            module.register_forward_hook(_hook(name, count, records))
+    with torch.no_grad():
+        shapes(torch.empty(1, 3, height, width, device="meta"))
+    return records
+
+
+def _hook(name: str, count: Callable[..., LayerRecord], records: list[LayerRecord]) -> Callable[..., None]:
+    def record(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        records.append(count(name, module, tuple(output.shape[1:]), output.numel()))
+
+    return record
+
+
+def _inside_binary(model: nn.Module, name: str) -> bool:
+    """A binary layer counts its own norms and activations."""
+    parents = [name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)]
+    return any(isinstance(model.get_submodule(parent), BinaryPDConv2d) for parent in parents)
+
+
+def _params(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def _conv(name: str, conv: nn.Conv2d, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    size = conv.pairs.support**2 if isinstance(conv, PDConv2d) else conv.kernel_size[0] * conv.kernel_size[1]
+    kind = conv.kind if isinstance(conv, PDConv2d) and isinstance(conv.kind, str) else "conv"
+    operation = f"{kind} {conv.kernel_size[0]}x{conv.kernel_size[1]}"
+    macs = elements * size * (conv.in_channels // conv.groups)
+    return LayerRecord(name, operation, shape, flops=macs, fp_params=_params(conv))
+
+
+def _binary(name: str, layer: BinaryPDConv2d, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    weights = sum(w.numel() for w in (layer.weight, layer.difference_weight) if w is not None)
+    products = elements * (weights // layer.out_channels)
+    norms = sum(norm is not None for norm in (layer.norm, layer.difference_norm))
+    elementwise = elements * (BATCH_NORM_FLOPS * norms + RPRELU_FLOPS * len(layer.activations))
+    kind = "vanilla" if layer.differing == 0 else layer.kind if isinstance(layer.kind, str) else "pairs"
+    rest = _params(layer) - weights
+    if not layer.binary_weights:
+        return LayerRecord(name, f"binary activations {kind}", shape, products + elementwise, fp_params=weights + rest)
+    return LayerRecord(name, f"binary {kind}", shape, elementwise, products, rest, weights)
+
+
+def _norm(name: str, norm: nn.BatchNorm2d, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    flops = SHORTCUT_NORM_FLOPS if "shortcut" in name.split(".") else BATCH_NORM_FLOPS
+    return LayerRecord(name, "batch norm", shape, flops * elements, fp_params=_params(norm))
+
+
+def _rprelu(name: str, layer: RPReLU, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    return LayerRecord(name, "RPReLU", shape, RPRELU_FLOPS * elements, fp_params=_params(layer))
+
+
+def _linear(name: str, layer: nn.Linear, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    return LayerRecord(name, "linear", shape, elements * layer.in_features, fp_params=_params(layer), counted=False)
+
+
+_COUNTERS: dict[type[nn.Module], Callable[..., LayerRecord]] = {
+    nn.Conv2d: _conv,
+    BinaryPDConv2d: _binary,
+    nn.BatchNorm2d: _norm,
+    RPReLU: _rprelu,
+    nn.Linear: _linear,
+}
