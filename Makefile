@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint sanitize clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -16,6 +16,12 @@ lint: $(VENV)/test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+# The C++ kernels under the address and undefined-behaviour sanitizers; needs cmake and a compiler, no Python.
+sanitize:
+	cmake -S . -B build/sanitize -DPIXELDIFF_SANITIZE=ON
+	cmake --build build/sanitize
+	build/sanitize/kernel_tests
 
 $(PY):
 	python3 -m venv $(VENV)

@@ -22,35 +22,41 @@ struct Sweep {
   std::vector<Step> steps;
 };
 
+// The pixels above level 0, highest level first.
+std::vector<int32_t> falling_pixels(const uint8_t* map, size_t size) {
+  std::vector<std::vector<int32_t>> by_level(256);
+  for (size_t i = 0; i < size; ++i) by_level[map[i]].push_back(static_cast<int32_t>(i));
+  std::vector<int32_t> pixels;
+  for (int level = 255; level > 0; --level) {
+    pixels.insert(pixels.end(), by_level[level].begin(), by_level[level].end());
+  }
+  return pixels;
+}
+
 Sweep make_sweep(const uint8_t* map, int height, int width, const std::vector<int>& falling, bool thinned) {
-  const size_t size = static_cast<size_t>(height) * width;
+  const auto pixels = falling_pixels(map, static_cast<size_t>(height) * width);
+  Thinner thinner(height, width);
   Sweep sweep;
-  std::vector<int32_t> id(size, -1), before, now;
-  std::vector<uint8_t> mask(size);
+  size_t added = 0;
+  std::vector<int32_t> id(pixels.size(), -1);          // index into sweep.pixels
+  std::vector<uint8_t> before(pixels.size(), 0), now;  // which of the pixels are present
   for (int level : falling) {
-    for (size_t i = 0; i < size; ++i) mask[i] = map[i] >= level;
-    if (thinned) {
-      now = thin(mask.data(), height, width);
-    } else {
-      now.clear();
-      for (size_t i = 0; i < size; ++i) {
-        if (mask[i]) now.push_back(static_cast<int32_t>(i));
-      }
+    for (; added < pixels.size() && map[pixels[added]] >= level; ++added) {
+      if (thinned) thinner.add(pixels[added]);
     }
-    for (int32_t pixel : now) {
-      if (id[pixel] >= 0) continue;
-      id[pixel] = static_cast<int32_t>(sweep.pixels.size());
-      sweep.pixels.push_back(pixel);
-    }
+    now = thinned ? thinner.thin() : std::vector<uint8_t>(added, 1);
     Step step;
-    std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(step.come));
-    std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(step.go));
-    for (auto* list : {&step.come, &step.go}) {
-      for (int32_t& pixel : *list) pixel = id[pixel];
+    for (size_t i = 0; i < added; ++i) {
+      step.size += now[i];
+      if (now[i] == before[i]) continue;
+      before[i] = now[i];
+      if (id[i] < 0) {
+        id[i] = static_cast<int32_t>(sweep.pixels.size());
+        sweep.pixels.push_back(pixels[i]);
+      }
+      (now[i] ? step.come : step.go).push_back(id[i]);
     }
-    step.size = static_cast<int64_t>(now.size());
     sweep.steps.push_back(std::move(step));
-    before.swap(now);
   }
   return sweep;
 }
@@ -70,22 +76,20 @@ BoundaryCounts count_boundary(const uint8_t* map, int height, int width, const s
   for (auto* list : {&counts.matched_truth, &counts.matched_prediction, &counts.all_prediction, &counts.cost}) {
     list->assign(levels.size(), 0);
   }
-  // matched[s][p]: some annotator so far matches pixel p at step s
-  std::vector<std::vector<bool>> matched(levels.size(), std::vector<bool>(sweep.pixels.size(), false));
+  // The pixels matched at each step by some annotator so far.
+  std::vector<Bits> matched(levels.size(), Bits(sweep.pixels.size()));
   for (size_t annotator = 0; annotator < truths.size(); ++annotator) {
     Matcher matcher(sweep.pixels, truths[annotator], height, width, radius, static_cast<uint32_t>(annotator));
     for (size_t s = 0; s < order.size(); ++s) {
       for (int32_t p : sweep.steps[s].go) matcher.remove(p);
       for (int32_t p : sweep.steps[s].come) matcher.insert(p);
-      for (size_t p = 0; p < sweep.pixels.size(); ++p) {
-        if (matcher.is_matched(static_cast<int32_t>(p))) matched[s][p] = true;
-      }
+      matched[s] |= matcher.matched();
       counts.matched_truth[order[s]] += matcher.pairs();
       counts.cost[order[s]] += matcher.cost();
     }
   }
   for (size_t s = 0; s < order.size(); ++s) {
-    counts.matched_prediction[order[s]] = std::count(matched[s].begin(), matched[s].end(), true);
+    counts.matched_prediction[order[s]] = matched[s].count();
     counts.all_prediction[order[s]] = sweep.steps[s].size;
   }
   return counts;

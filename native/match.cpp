@@ -14,25 +14,33 @@ namespace {
 constexpr int64_t kSingle = int64_t{1} << 60;
 constexpr int32_t kNone = -1;
 
-struct Offset {
-  int dy, dx;
-  int32_t cost;
-};
+// Columns of the pixels of each row, with an entry point at every 16th column.
+class Rows {
+ public:
+  Rows(const std::vector<int32_t>& pixels, int height, int width) : blocks_(width / 16 + 1), width_(width) {
+    entry_.assign(static_cast<size_t>(height) * blocks_ + 1, 0);
+    for (int32_t pixel : pixels) {
+      columns_.push_back(pixel % width);
+      ++entry_[static_cast<size_t>(pixel / width) * blocks_ + pixel % width / 16 + 1];
+    }
+    std::partial_sum(entry_.begin(), entry_.end(), entry_.begin());
+  }
 
-// Every step of at most `radius` pixels, nearest first; equal ones in row order.
-std::vector<Offset> disc(double radius, int height, int width) {
-  std::vector<Offset> offsets;
-  const int reach_y = static_cast<int>(std::min<double>(radius, height));
-  const int reach_x = static_cast<int>(std::min<double>(radius, width));
-  for (int dy = -reach_y; dy <= reach_y; ++dy) {
-    for (int dx = -reach_x; dx <= reach_x; ++dx) {
-      const int64_t squared = int64_t{dy} * dy + int64_t{dx} * dx;
-      if (static_cast<double>(squared) <= radius * radius) offsets.push_back({dy, dx, pair_cost(squared)});
+  // Calls found(index of the pixel, column) for the pixels of row y with first <= column <= last.
+  template <class Found>
+  void visit(int y, int first, int last, Found found) const {
+    first = std::max(first, 0);
+    last = std::min(last, width_ - 1);
+    const size_t row = static_cast<size_t>(y) * blocks_;
+    for (int32_t i = entry_[row + first / 16]; i < entry_[row + last / 16 + 1]; ++i) {
+      if (columns_[i] >= first && columns_[i] <= last) found(i, columns_[i]);
     }
   }
-  std::stable_sort(offsets.begin(), offsets.end(), [](auto& a, auto& b) { return a.cost < b.cost; });
-  return offsets;
-}
+
+ private:
+  int blocks_, width_;
+  std::vector<int32_t> columns_, entry_;
+};
 
 }  // namespace
 
@@ -48,6 +56,7 @@ Matcher::Matcher(const std::vector<int32_t>& predicted, const std::vector<int32_
       mate_of_truth_(truth.size(), kNone),
       present_(predicted.size(), 0),
       v_(truth.size(), 0),
+      matched_(predicted.size()),
       stamp_(truth.size(), 0),
       label_(truth.size()),
       from_(truth.size()) {
@@ -58,31 +67,38 @@ Matcher::Matcher(const std::vector<int32_t>& predicted, const std::vector<int32_
            priority(static_cast<uint32_t>(predicted[b]), annotator);
   });
   for (size_t rank = 0; rank < order.size(); ++rank) single_cost_[order[rank]] = kSingle + static_cast<int64_t>(rank);
+  const double longest = static_cast<double>(std::min(predicted.size(), truth.size()) + 1);
+  if (longest * static_cast<double>(scale_) * (100 * radius + 1) >= static_cast<double>(kSingle)) {
+    throw std::overflow_error("too many boundary pixels for exact 64-bit costs; use a smaller picture or max_dist");
+  }
   build(predicted, truth, height, width, radius);
 }
 
 void Matcher::build(const std::vector<int32_t>& predicted, const std::vector<int32_t>& truth, int height, int width,
                     double radius) {
-  const std::vector<Offset> offsets = disc(radius, height, width);
-  const double longest = static_cast<double>(std::min(predicted.size(), truth.size()) + 1);
-  if (longest * static_cast<double>(scale_) * offsets.back().cost >= static_cast<double>(kSingle)) {
-    throw std::overflow_error("too many boundary pixels for exact 64-bit costs; use a smaller picture or max_dist");
+  const int reach = static_cast<int>(std::min<double>(radius, height));
+  std::vector<int> half_width(reach + 1);  // of the disc, dy rows from its centre
+  for (int dy = 0; dy <= reach; ++dy) {
+    const double left = radius * radius - static_cast<double>(dy) * dy;
+    int& half = half_width[dy];
+    while (half < width && static_cast<double>(half + 1) * (half + 1) <= left) ++half;
   }
-  std::vector<int32_t> truth_at(static_cast<size_t>(height) * width, kNone);
-  for (size_t t = 0; t < truth.size(); ++t) truth_at[truth[t]] = static_cast<int32_t>(t);
-
   std::vector<int64_t> degree(truth.size() + 1, 0);
+  const Rows rows(truth, height, width);
+  std::vector<Edge> near;
   of_predicted_.first.assign(1, 0);
   for (int32_t pixel : predicted) {
     const int y = pixel / width, x = pixel % width;
-    for (const Offset& o : offsets) {
-      const int ty = y + o.dy, tx = x + o.dx;
-      if (ty < 0 || ty >= height || tx < 0 || tx >= width) continue;
-      const int32_t t = truth_at[static_cast<size_t>(ty) * width + tx];
-      if (t == kNone) continue;
-      of_predicted_.edges.push_back({t, o.cost * scale_});
-      ++degree[t + 1];
+    near.clear();
+    for (int ty = std::max(y - reach, 0); ty <= std::min(y + reach, height - 1); ++ty) {
+      const int64_t dy = std::abs(ty - y);
+      rows.visit(ty, x - half_width[dy], x + half_width[dy], [&](int32_t t, int64_t tx) {
+        near.push_back({t, pair_cost(dy * dy + (tx - x) * (tx - x))});
+        ++degree[t + 1];
+      });
     }
+    std::sort(near.begin(), near.end(), [](auto& a, auto& b) { return a.cost < b.cost; });
+    of_predicted_.edges.insert(of_predicted_.edges.end(), near.begin(), near.end());
     of_predicted_.first.push_back(static_cast<int64_t>(of_predicted_.edges.size()));
   }
   // The same edges seen from the truth.
@@ -97,15 +113,9 @@ void Matcher::build(const std::vector<int32_t>& predicted, const std::vector<int
   }
 }
 
-int64_t Matcher::cost() const {
-  int64_t total = 0;
-  for (const Edge& mate : mate_of_predicted_) total += mate.node == kNone ? 0 : mate.cost / scale_;
-  return total;
-}
-
 int64_t Matcher::potential(int32_t p) const {
   const Edge& mate = mate_of_predicted_[p];
-  return mate.node == kNone ? single_cost_[p] : mate.cost - v_[mate.node];
+  return mate.node == kNone ? single_cost_[p] : scaled(mate) - v_[mate.node];
 }
 
 void Matcher::begin_search() {
@@ -138,8 +148,18 @@ void Matcher::pair(int32_t p, int32_t t) {
   // The cost is found among p's few edges rather than carried through the search.
   int64_t e = of_predicted_.first[p];
   while (of_predicted_.edges[e].node != t) ++e;
+  separate(p);
   mate_of_predicted_[p] = of_predicted_.edges[e];
   mate_of_truth_[t] = p;
+  cost_ += of_predicted_.edges[e].cost;
+  matched_.set(p);
+}
+
+void Matcher::separate(int32_t p) {
+  if (mate_of_predicted_[p].node == kNone) return;
+  cost_ -= mate_of_predicted_[p].cost;
+  mate_of_predicted_[p].node = kNone;
+  matched_.reset(p);
 }
 
 // Shift the pairs along the path that reached `t` from the new pixel `start`.
@@ -162,8 +182,8 @@ void Matcher::insert(int32_t start) {
   auto scan = [&](int32_t p, int64_t base) {
     for (int64_t e = of_predicted_.first[p]; e < of_predicted_.first[p + 1]; ++e) {
       const Edge& edge = of_predicted_.edges[e];
-      if (base + edge.cost >= best) break;  // v <= 0, so the farther ones are no better
-      const int64_t label = base + edge.cost - v_[edge.node];
+      if (base + scaled(edge) >= best) break;  // v <= 0, so the farther ones are no better
+      const int64_t label = base + scaled(edge) - v_[edge.node];
       if (label >= best || !improves(edge.node, label)) continue;
       reach(edge.node, label, p);
       const int32_t partner = mate_of_truth_[edge.node];
@@ -189,7 +209,7 @@ void Matcher::insert(int32_t start) {
   const int32_t dropped = mate_of_truth_[end];
   if (dropped == kNone) ++pairs_;
   augment(end, start);
-  if (dropped != kNone) mate_of_predicted_[dropped].node = kNone;
+  if (dropped != kNone) separate(dropped);
 }
 
 // Label of t: the least cost of filling the hole that the leaving pixel makes with t's partner.
@@ -197,7 +217,7 @@ void Matcher::remove(int32_t start) {
   present_[start] = 0;
   const int32_t hole = mate_of_predicted_[start].node;
   if (hole == kNone) return;
-  mate_of_predicted_[start].node = kNone;
+  separate(start);
   mate_of_truth_[hole] = kNone;
   begin_search();
   int64_t best = -v_[hole];  // the hole stays ...
@@ -212,7 +232,7 @@ void Matcher::remove(int32_t start) {
     for (int64_t e = of_truth_.first[t]; e < of_truth_.first[t + 1]; ++e) {
       const Edge& edge = of_truth_.edges[e];
       if (!present_[edge.node]) continue;
-      const int64_t next = label + edge.cost - potential(edge.node) - v_[t];
+      const int64_t next = label + scaled(edge) - potential(edge.node) - v_[t];
       if (next >= best) continue;
       const int32_t other = mate_of_predicted_[edge.node].node;
       if (other == kNone) {

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "bits.hpp"
+
 namespace pixeldiff {
 
 // A fixed pseudo-random order of pixels. It differs between annotators, as independent ties would.
@@ -39,15 +41,15 @@ class Matcher {
   void insert(int32_t p);
   void remove(int32_t p);
 
-  bool is_matched(int32_t p) const { return mate_of_predicted_[p].node >= 0; }
+  const Bits& matched() const { return matched_; }               // the predicted pixels that have a pair
   int32_t mate(int32_t p) const { return mate_of_predicted_[p].node; }  // index into `truth`, -1 if single
   int64_t pairs() const { return pairs_; }
-  int64_t cost() const;  // the sum of round(100 * distance)
+  int64_t cost() const { return cost_; }  // the sum of round(100 * distance)
 
  private:
   struct Edge {
     int32_t node;
-    int64_t cost;  // round(100 * distance) * scale
+    int32_t cost;  // round(100 * distance)
   };
   struct Graph {  // the edges of node i are edges[first[i]] .. edges[first[i + 1]], nearest first
     std::vector<int64_t> first;
@@ -57,12 +59,14 @@ class Matcher {
 
   void build(const std::vector<int32_t>& predicted, const std::vector<int32_t>& truth, int height, int width,
              double radius);
+  int64_t scaled(const Edge& edge) const { return edge.cost * scale_; }
   int64_t potential(int32_t p) const;  // u(p)
   void begin_search();
   bool improves(int32_t t, int64_t label) const;
   void reach(int32_t t, int64_t label, int32_t from);
   Entry pop();
   void pair(int32_t p, int32_t t);
+  void separate(int32_t p);
   void augment(int32_t t, int32_t start);
 
   Graph of_predicted_, of_truth_;
@@ -72,7 +76,8 @@ class Matcher {
   std::vector<int32_t> mate_of_truth_;    // -1 if single
   std::vector<uint8_t> present_;
   std::vector<int64_t> v_;
-  int64_t pairs_ = 0;
+  Bits matched_;
+  int64_t pairs_ = 0, cost_ = 0;
 
   // One search: labels are valid where the stamp is the current one.
   uint32_t search_ = 0;

@@ -8,6 +8,7 @@
 
 #include "boundary.hpp"
 #include "match.hpp"
+#include "nms.hpp"
 #include "thin.hpp"
 
 namespace nb = nanobind;
@@ -15,6 +16,7 @@ using namespace nb::literals;
 using namespace pixeldiff;
 
 using Map = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using FloatMap = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Stack = nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Result = nb::ndarray<nb::numpy, T>;
@@ -45,6 +47,16 @@ std::vector<int32_t> set_pixels(const uint8_t* map, size_t size) {
 int side(size_t length) {
   if (length > 65535) throw std::invalid_argument("maps are at most 65535 pixels high and wide");
   return static_cast<int>(length);
+}
+
+Result<float> nms_map(FloatMap map, int radius) {
+  const int height = side(map.shape(0)), width = side(map.shape(1));
+  std::vector<float> kept;
+  {
+    nb::gil_scoped_release release;
+    kept = nms(map.data(), height, width, radius);
+  }
+  return to_numpy(std::move(kept), {map.shape(0), map.shape(1)});
 }
 
 Result<uint8_t> thin_map(Map map) {
@@ -103,6 +115,7 @@ nb::tuple count_map(Map map, const std::vector<int>& levels, bool thinned, Stack
 
 NB_MODULE(_native, m) {
   m.doc() = "C++ kernels of pixeldiff.";
+  m.def("nms", &nms_map, "map"_a, "radius"_a = 1, "Non-maximum suppression of a float32 map in [0, 1].");
   m.def("thin", &thin_map, "map"_a, "Guo-Hall thinning of the non-zero pixels of a uint8 map, to convergence.");
   m.def("match", &match_maps, "prediction"_a, "truth"_a, "radius"_a, "annotator"_a = 0,
         "One-to-one pairs of the non-zero pixels of two uint8 maps, (n, 2) row-major indices, and their total cost.");

@@ -1,13 +1,13 @@
-// See thin.hpp. Work lists: after the first pass only pixels with a changed neighbour are looked at again.
+// See thin.hpp. Only pixels whose neighbourhood says so, or has changed, are ever looked at; what goes is put back at the
+// end, so that the next threshold starts from the whole map.
 #include "thin.hpp"
 
-#include <array>
 #include <cstddef>
 
 namespace pixeldiff {
 namespace {
 
-// deletable[subiteration][neighbours]; bit i of `neighbours` is x_(i+1) of the paper.
+// deletable[subiteration][neighbours]
 using Table = std::array<std::array<bool, 256>, 2>;
 
 Table make_table() {
@@ -32,53 +32,74 @@ const Table kDeletable = make_table();
 
 }  // namespace
 
-std::vector<int32_t> thin(const uint8_t* map, int height, int width) {
-  // A frame of unset pixels spares every bounds check.
-  const int stride = width + 2;
-  std::vector<uint8_t> image(static_cast<size_t>(height + 2) * stride, 0);
-  std::vector<int32_t> set;
-  for (int y = 0; y < height; ++y) {
-    for (int x = 0; x < width; ++x) {
-      if (map[static_cast<size_t>(y) * width + x]) {
-        set.push_back((y + 1) * stride + x + 1);
-        image[set.back()] = 1;
-      }
+Thinner::Thinner(int height, int width) : width_(width), stride_(width + 2) {
+  const int s = stride_;
+  step_ = {1, 1 - s, -s, -1 - s, -1, s - 1, s, s + 1};
+  for (auto* plane : {&set_, &neighbours_, &queued_}) plane->assign(static_cast<size_t>(height + 2) * s, 0);
+}
+
+// Set or unset a pixel and tell its neighbours: this is neighbour i + 4 (the opposite one) of its neighbour i.
+void Thinner::toggle(int32_t p) {
+  set_[p] ^= 1;
+  for (int i = 0; i < 8; ++i) neighbours_[p + step_[i]] ^= static_cast<uint8_t>(1 << ((i + 4) % 8));
+}
+
+void Thinner::add(int32_t pixel) {
+  framed_.push_back((pixel / width_ + 1) * stride_ + pixel % width_ + 1);
+  toggle(framed_.back());
+}
+
+void Thinner::queue(int32_t p, int subiteration) {
+  if (queued_[p] & (1 << subiteration)) return;
+  queued_[p] |= static_cast<uint8_t>(1 << subiteration);
+  waiting_[subiteration].push_back(p);
+}
+
+std::vector<uint8_t> Thinner::thin() {
+  for (int32_t p : framed_) {
+    for (int s = 0; s < 2; ++s) {
+      if (kDeletable[s][neighbours_[p]]) queue(p, s);
     }
   }
-  const int step[8] = {1, 1 - stride, -stride, -1 - stride, -1, stride - 1, stride, stride + 1};
-  // queued[p] has bit s set while p waits to be looked at in subiteration s.
-  std::vector<uint8_t> queued(image.size(), 0);
-  for (int32_t p : set) queued[p] = 3;
-  std::array<std::vector<int32_t>, 2> waiting{set, set};
-  std::vector<int32_t> going;
-  while (!waiting[0].empty() || !waiting[1].empty()) {
+  std::vector<int32_t> gone, going;
+  while (!waiting_[0].empty() || !waiting_[1].empty()) {
     for (int s = 0; s < 2; ++s) {
       going.clear();
-      for (int32_t p : waiting[s]) {
-        queued[p] &= static_cast<uint8_t>(~(1 << s));
-        if (!image[p]) continue;
-        int code = 0;
-        for (int i = 0; i < 8; ++i) code |= image[p + step[i]] << i;
-        if (kDeletable[s][code]) going.push_back(p);
+      for (int32_t p : waiting_[s]) {
+        queued_[p] &= static_cast<uint8_t>(~(1 << s));
+        if (set_[p] && kDeletable[s][neighbours_[p]]) going.push_back(p);
       }
-      waiting[s].clear();
-      for (int32_t p : going) image[p] = 0;  // all at once: the decision saw none of them gone
+      waiting_[s].clear();
+      for (int32_t p : going) toggle(p);  // all at once: the decision saw none of them gone
       for (int32_t p : going) {
-        for (int offset : step) {
+        for (int offset : step_) {
           const int32_t q = p + offset;
-          if (!image[q]) continue;
+          if (!set_[q]) continue;
           for (int later = 0; later < 2; ++later) {
-            if (queued[q] & (1 << later)) continue;
-            queued[q] |= static_cast<uint8_t>(1 << later);
-            waiting[later].push_back(q);
+            if (kDeletable[later][neighbours_[q]]) queue(q, later);
           }
         }
       }
+      gone.insert(gone.end(), going.begin(), going.end());
     }
   }
-  std::vector<int32_t> left;
-  for (int32_t p : set) {
-    if (image[p]) left.push_back((p / stride - 1) * width + p % stride - 1);
+  std::vector<uint8_t> stays(framed_.size());
+  for (size_t i = 0; i < framed_.size(); ++i) stays[i] = set_[framed_[i]];
+  for (int32_t p : gone) toggle(p);
+  return stays;
+}
+
+std::vector<int32_t> thin(const uint8_t* map, int height, int width) {
+  Thinner thinner(height, width);
+  std::vector<int32_t> pixels, left;
+  for (int32_t i = 0; i < height * width; ++i) {
+    if (!map[i]) continue;
+    pixels.push_back(i);
+    thinner.add(i);
+  }
+  const std::vector<uint8_t> stays = thinner.thin();
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    if (stays[i]) left.push_back(pixels[i]);
   }
   return left;
 }

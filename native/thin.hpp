@@ -8,12 +8,35 @@
 // Pixels outside the map count as unset.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 namespace pixeldiff {
 
-// The indices (row * width + column, ascending) that remain of the non-zero pixels of a row-major map.
+// A map that grows pixel by pixel and can be thinned at any time; the map itself stays as it is.
+class Thinner {
+ public:
+  Thinner(int height, int width);
+
+  void add(int32_t pixel);  // row * width + column, not yet in the map
+  // For each pixel, in the order they were added: 1 if thinning leaves it, 0 if not.
+  std::vector<uint8_t> thin();
+
+ private:
+  void toggle(int32_t framed);
+  void queue(int32_t framed, int subiteration);
+
+  int width_, stride_;  // a frame of unset pixels spares every bounds check
+  std::array<int, 8> step_;
+  std::vector<int32_t> framed_;  // where each added pixel lies in the framed planes
+  std::vector<uint8_t> set_;
+  std::vector<uint8_t> neighbours_;  // bit i is x_(i+1) of the paper
+  std::vector<uint8_t> queued_;      // bit s: waits for subiteration s
+  std::array<std::vector<int32_t>, 2> waiting_;
+};
+
+// The pixels (row * width + column, ascending) that remain of the non-zero ones of a row-major map.
 std::vector<int32_t> thin(const uint8_t* map, int height, int width);
 
 }  // namespace pixeldiff

@@ -5,8 +5,9 @@ import pytest
 from PIL import Image
 from scipy.io import loadmat
 
+import nms_reference
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.edges import Counts, average_precision, evaluate_image, summarise
+from pixeldiff.metrics.edges import Counts, average_precision, crispness, evaluate_image, nms, summarise
 
 
 def make_counts(matched_truth, all_truth, matched_prediction, all_prediction) -> Counts:
@@ -73,3 +74,41 @@ def test_sizes_and_channels_are_checked():
         evaluate_image(np.zeros((4, 5, 3), np.float32), [truth])
     with pytest.raises(UserError, match="none"):
         evaluate_image(np.zeros((4, 5), np.float32), [])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 2), (3, 9), (33, 20), (61, 47)])
+@pytest.mark.parametrize("radius", [1, 2])
+def test_nms_equals_the_numpy_definition(rng, shape, radius):
+    edge_map = rng.random(shape).astype(np.float32)
+    for _ in range(2):  # noise, then something smooth
+        got, expected = nms(edge_map, radius), nms_reference.nms(edge_map, radius)
+        # The cosine of an arctangent is not rounded as its square root is: a rare tie may fall either way.
+        assert np.count_nonzero((got > 0) != (expected > 0)) <= 1
+        same = (got > 0) == (expected > 0)
+        np.testing.assert_allclose(got[same], expected[same], rtol=1e-6)
+        edge_map = nms_reference.triangle(edge_map, 3)
+
+
+def test_nms_keeps_the_crest_of_a_ridge():
+    across = np.abs(np.arange(41) - 20)
+    ridge = np.tile(np.maximum(0, 1 - across / 6).astype(np.float32), (41, 1))
+    for edge_map, crest in ((ridge, np.s_[10:30, 20]), (ridge.T, np.s_[20, 10:30])):
+        thin_map = nms(edge_map)
+        assert (thin_map[crest] > 0.5).all()
+        assert np.count_nonzero(thin_map[10:30, 10:30]) == 20
+
+
+def test_border_fades_over_five_pixels():
+    faded = nms(np.ones((30, 31), np.float32))
+    np.testing.assert_allclose(faded[15, :6], [0, 0.2, 0.4, 0.6, 0.8, 1], rtol=1e-6)
+    np.testing.assert_allclose(faded[:6, 15], faded[15, :6])
+
+
+def test_crispness():
+    line = np.zeros((40, 40), np.float32)
+    line[20] = 1
+    thick = np.zeros((40, 40), np.float32)
+    thick[16:25] = 1 - np.abs(np.arange(-4, 5))[:, None] / 5
+    assert crispness(line) > 0.9
+    assert crispness(thick) == pytest.approx(0.2, abs=0.03)
+    assert crispness(np.zeros((9, 9), np.float32)) == 0

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+def nms(map: NDArray[np.float32], radius: int = 1) -> NDArray[np.float32]: ...
 def thin(map: NDArray[np.uint8]) -> NDArray[np.uint8]: ...
 def match(
     prediction: NDArray[np.uint8], truth: NDArray[np.uint8], radius: float, annotator: int = 0
