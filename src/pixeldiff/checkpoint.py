@@ -11,7 +11,6 @@ import dataclasses
 import json
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,12 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
         "config": dataclasses.asdict(model.config),  # type: ignore[call-overload]
     }
     state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    os.close(handle)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         save_file(state, temporary, {METADATA_KEY: json.dumps(described)})
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""The command line as a whole: every verb exists, help is light, mistakes are one line and exit code 2."""
+
+import importlib
+import subprocess
+import sys
+
+import click
+import pytest
+
+from pixeldiff.cli import VERBS
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "pixeldiff", *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_a_command_with_help(verb):
+    command = getattr(importlib.import_module(f"pixeldiff.cli.{verb}"), verb)
+    assert isinstance(command, click.Command)
+    assert command.help
+    assert all(p.help for p in command.params if isinstance(p, click.Option))
+
+
+def test_help_lists_the_verbs():
+    result = run("--help")
+    assert result.returncode == 0
+    assert all(verb in result.stdout for verb in VERBS)
+    assert run("--version").stdout.startswith("pixeldiff, version ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["detekt"], "No such command 'detekt'"),
+        (["detect", "--frobnicate"], "No such option"),
+        (["detect"], "Missing argument"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, says):
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("pixeldiff: ")
