@@ -80,7 +80,12 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
 
     destination = Path(destination)
     model = model.eval()
-    described = {**(metadata or {}), "family": "pidinet", "config": dataclasses.asdict(model.config)}
+    described = {
+        **(metadata or {}),
+        "family": "pidinet",
+        "config": dataclasses.asdict(model.config),
+        "tiles": tile_recipe(model),
+    }
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".export-") as folder:
         draft = Path(folder) / destination.name
         _write_graph(EdgeGraph(model).eval(), draft)
@@ -92,6 +97,29 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
             raise UserError(f"the exported graph deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
         os.replace(draft, destination)
     return deviation
+
+
+def tile_recipe(model: PiDiNet) -> dict[str, Any]:
+    """What the runtime needs to put a large picture together from windows: how far a pixel's influence reaches,
+    the grid of the poolings, and the fusion, which is done once for the whole picture."""
+    reach = model.stem.pairs.support // 2
+    furthest, step = 0, 1
+    for stage, side in zip(model.stages, model.sides, strict=True):
+        for block in stage.children():
+            if block.opens_stage:
+                reach += step  # 2x2 pooling
+                step *= 2
+            reach += step * (block.depthwise.pairs.support // 2)  # type: ignore[assignment, operator, union-attr]
+        branch = [layer for layer in side.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1)]
+        views = [layer.dilation[0] for layer in branch if layer.dilation[0] > 1]
+        plain = sum(layer.dilation[0] == 1 for layer in branch)
+        furthest = max(furthest, reach + step * (max(views, default=0) + plain))
+    return {
+        "reach": furthest,
+        "stride": step,
+        "fusion": model.fusion.weight.detach().flatten().tolist(),
+        "bias": float(model.fusion.bias.detach()),  # type: ignore[union-attr]
+    }
 
 
 def _write_graph(graph: EdgeGraph, path: Path) -> None:

@@ -1,0 +1,184 @@
+"""`pixeldiff detect`: edges of pictures, folders and globs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pixeldiff.errors import UserError
+from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
+from pixeldiff.runtime.folder import Job, Options, Outcome, detect_files, find_pictures, plan_jobs
+from pixeldiff.runtime.formats import FORMATS
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True)
+@click.option("-o", "--out", help="Folder for the results, or the file for one picture. [default: beside the picture]")
+@click.option("--model", help="A shipped network; see pixeldiff models. [default: tiny]")
+@click.option("--weights", type=click.Path(path_type=Path), help="An .onnx file written by pixeldiff export.")
+@click.option("--thin", is_flag=True, help="Lines one pixel wide (the benchmark's non-maximum suppression).")
+@click.option(
+    "--threshold", type=click.FloatRange(0, 1), metavar="T", help="Black and white: edge where the map is at least T."
+)
+@click.option("--invert", is_flag=True, help="Dark edges on white.")
+@click.option(
+    "--multi-scale", is_flag=True, help="Average the maps at half, full and one and a half size; 3.5 times the work."
+)
+@click.option(
+    "--side-outputs", is_flag=True, help="Also the maps of the four stages, photo.edges.side_1.png and so on."
+)
+@click.option("--format", "format_", type=click.Choice(list(FORMATS)), help="[default: the suffix of OUT, or png]")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
+@click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
+def detect(
+    inputs: tuple[str, ...],
+    out: str | None,
+    model: str | None,
+    weights: Path | None,
+    thin: bool,
+    threshold: float | None,
+    invert: bool,
+    multi_scale: bool,
+    side_outputs: bool,
+    format_: str | None,
+    threads: int | None,
+    overwrite: bool,
+    as_json: bool,
+) -> int:
+    """Write the edges of INPUTS: pictures, folders (searched to the bottom) or globs.
+
+    photo.jpg becomes photo.edges.png, white edges on black, of the photo's size. The exit code is 1 if some pictures
+    failed.
+    """
+    if model and weights:
+        raise UserError("--model and --weights exclude each other; give one of them")
+    target, folder = _destination(inputs, out)
+    format_ = _format(format_, target)
+    found = find_pictures(inputs, folder)
+    alone = len(inputs) == 1 and not Path(inputs[0]).is_dir()
+    if not found.files:
+        raise UserError("; ".join(found.missing))
+    jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, format_)
+    if folder:
+        _check_writable(folder)
+    options = Options(format_, thin, threshold, invert, PAPER_SCALES if multi_scale else None, side_outputs, overwrite)
+    threads = threads or _cores()
+    streams = min(threads, len(jobs))
+    start = time.perf_counter()
+    detector = EdgeDetector(weights or model or "tiny", threads=threads // streams)
+    detector.memory_budget //= streams
+    outcomes = list(_with_progress(detect_files(detector, jobs, options, streams), len(jobs)))
+    seconds = time.perf_counter() - start
+    failures = found.missing + [one.error for one in outcomes if one.error]
+    if failures and alone and len(jobs) == 1:
+        raise UserError(failures[0])
+    if as_json:
+        click.echo(json.dumps(_summary(detector, outcomes, failures, seconds, threads), indent=2))
+    else:
+        click.echo(_sentence(outcomes, seconds))
+    for failure in failures:
+        click.echo("pixeldiff: skipped: " + " ".join(failure.split()), err=True)
+    return 1 if failures else 0
+
+
+def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None, Path | None]:
+    """(file, folder) that -o names: a file only for one picture and a name with a format's suffix."""
+    if out is None:
+        return None, None
+    path = Path(out)
+    if path.is_dir() or out.endswith(("/", os.sep)) or path.suffix[1:].lower() not in FORMATS:
+        return None, path
+    if len(inputs) > 1 or not Path(inputs[0]).is_file():
+        raise UserError(f"-o {out} is one file, but the input may be several pictures; give a folder")
+    if path.exists() and path.samefile(inputs[0]):
+        raise UserError(f"-o {out} is the picture itself; give another name")
+    return path, None
+
+
+def _format(given: str | None, target: Path | None) -> str:
+    suffix = target.suffix[1:].lower() if target else None
+    if given and suffix and given != suffix:
+        raise UserError(f"--format {given} does not fit the name {target}; leave one of them out")
+    return given or suffix or "png"
+
+
+def _check_writable(folder: Path) -> None:
+    """Say it before the work if results cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder with -o") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"cannot write to {folder} (no permission); choose another folder with -o")
+
+
+def _cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
+    """The outcomes as they come, with a bar on a terminal."""
+    if total < 2 or not sys.stderr.isatty():
+        yield from outcomes
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+    start = time.perf_counter()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total, rate="")
+        for count, outcome in enumerate(outcomes, 1):
+            progress.update(task, advance=1, rate=f"{count / (time.perf_counter() - start):.1f}/s")
+            yield outcome
+
+
+def _count(outcomes: list[Outcome], status: str) -> int:
+    return sum(one.status == status for one in outcomes)
+
+
+def _sentence(outcomes: list[Outcome], seconds: float) -> str:
+    done, kept = _count(outcomes, "done"), _count(outcomes, "kept")
+    if len(outcomes) == 1 and done:
+        return f"{outcomes[0].job.target}"
+    parts = [f"{done} pictures in {seconds:.1f} s ({done / seconds:.1f}/s)"]
+    if kept:
+        parts.append(f"{kept} kept as they were (--overwrite replaces them)")
+    if failed := _count(outcomes, "failed"):
+        parts.append(f"{failed} failed")
+    return ", ".join(parts)
+
+
+def _summary(
+    detector: EdgeDetector, outcomes: list[Outcome], failures: list[str], seconds: float, threads: int
+) -> dict[str, Any]:
+    return {
+        "model": detector.name,
+        "licence": detector.metadata.get("licence"),
+        "threads": threads,
+        "seconds": round(seconds, 3),
+        "network_seconds": round(sum(one.network_seconds for one in outcomes), 3),
+        "done": _count(outcomes, "done"),
+        "kept": _count(outcomes, "kept"),
+        "failed": len(failures),
+        "errors": failures,
+        "results": [
+            {
+                "input": str(one.job.source),
+                "status": one.status,
+                "outputs": [str(file) for file in one.files],
+                **({"height": one.size[0], "width": one.size[1]} if one.size else {}),
+                **({"error": one.error} if one.error else {}),
+            }
+            for one in sorted(outcomes, key=lambda one: str(one.job.source))
+        ],
+    }

@@ -1,0 +1,254 @@
+"""EdgeDetector: edge maps of pictures with ONNX Runtime.
+
+    edges = EdgeDetector("tiny")(image)             # path, Pillow image or array in; float32 H x W in [0, 1] out
+
+A graph written by `pixeldiff export` has the input `image` (normalised RGB), the output `edges` (probabilities) and
+the outputs `side_1` .. `side_4` (logits at the stages' own resolution). A picture too large for the memory budget goes
+through in windows: the side logits are put together at their own resolution and fused once for the whole picture,
+
+    edges = sigmoid(bias + sum_k w_k * resize(side_k)),
+
+because resizing per window would shift the coarse maps wherever a side is no multiple of 8. With windows that overlap
+by the network's reach the result is that of the whole picture up to rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import onnxruntime
+
+from pixeldiff import image as pictures
+from pixeldiff import weights
+from pixeldiff.errors import UserError
+from pixeldiff.image import FloatMap, Picture
+
+METADATA_KEY = "pixeldiff"
+SIDES = ("side_1", "side_2", "side_3", "side_4")
+PAPER_SCALES = (0.5, 1.0, 1.5)
+
+_SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
+_BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
+_WINDOW_PIXELS = 2 * 10**6  # larger windows save little margin
+_BYTES_PER_PIXEL_AND_CHANNEL = 24  # peak of a run, measured on tiny, small and basic
+_FUSION_ROWS = 256
+
+
+class EdgeDetector:
+    """A network ready to run. `model` is a shipped name or an .onnx file; `providers` go to onnxruntime as they are.
+
+    `memory_budget` (bytes) bounds what the network may take for one picture; it may be changed at any time.
+    One detector may be called from several threads.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = "tiny",
+        threads: int | None = None,
+        providers: Sequence[Any] | None = None,
+    ) -> None:
+        path = find_weights(model)
+        self.session = _open(path, threads, providers)
+        self.metadata = _describe(self.session, path)
+        self.name: str = self.metadata.get("model", path.stem)
+        self.memory_budget = _default_budget()
+
+    @overload
+    def __call__(
+        self, image: list[Any], *, side_outputs: bool = ..., scales: Sequence[float] | None = ..., thin: bool = ...
+    ) -> list[FloatMap]: ...
+
+    @overload
+    def __call__(
+        self, image: Any, *, side_outputs: bool = ..., scales: Sequence[float] | None = ..., thin: bool = ...
+    ) -> FloatMap: ...
+
+    def __call__(
+        self, image: Any, *, side_outputs: bool = False, scales: Sequence[float] | None = None, thin: bool = False
+    ) -> FloatMap | list[FloatMap]:
+        """The edge map of a picture, float32 H x W of its own size; for a list of pictures a list of maps.
+
+        `side_outputs` gives 5 x H x W: the four side maps, then the fused one. `scales` averages the maps of the
+        picture at these sizes (the paper's multi-scale test is 0.5, 1, 1.5). `thin` applies the benchmark's
+        non-maximum suppression.
+        """
+        factors = _checked_scales(scales)
+        many = image if isinstance(image, list | tuple) else [image]
+        loaded = [pictures.load(one) for one in many]
+        results: list[FloatMap] = [np.empty(0, np.float32)] * len(loaded)
+        for group in _batches(loaded):
+            maps = self._at_scales([loaded[index] for index in group], side_outputs, factors)
+            for index, own in zip(group, maps, strict=True):
+                results[index] = _thinned(own) if thin else own
+        if not side_outputs:
+            results = [own[0] for own in results]
+        return results if many is image else results[0]
+
+    def _at_scales(self, batch: list[Picture], sides: bool, scales: Sequence[float]) -> FloatMap:
+        """Maps of pictures of one size, N x (5 or 1) x H x W, averaged over the scales."""
+        height, width = batch[0].shape[:2]
+        total: FloatMap | None = None
+        for scale in scales:
+            size = (max(1, round(height * scale)), max(1, round(width * scale)))
+            maps = self._maps([_resized(one, size) for one in batch], sides)
+            if size != (height, width):
+                maps = np.stack([[pictures.resize(one, (height, width)) for one in own] for own in maps])
+            total = maps if total is None else total + maps
+        assert total is not None
+        return total if len(scales) == 1 else total / np.float32(len(scales))
+
+    def _maps(self, batch: list[Picture], sides: bool) -> FloatMap:
+        height, width = batch[0].shape[:2]
+        batch = [pictures.pad_to(one, _SMALLEST) for one in batch]
+        size = (batch[0].shape[0], batch[0].shape[1])
+        if size[0] * size[1] > self._window_pixels():
+            maps = np.stack([self._tiled(one, sides) for one in batch])
+        elif sides:
+            *logits, edges = self.session.run([*SIDES, "edges"], {"image": _input(batch)})
+            soft = np.array([[_sigmoid(pictures.resize(own[0], size)) for own in side] for side in logits])
+            maps = np.stack([*soft, edges[:, 0]], axis=1)
+        else:
+            (maps,) = self.session.run(["edges"], {"image": _input(batch)})
+        return maps[:, :, :height, :width]
+
+    def _window_pixels(self) -> int:
+        width = self.metadata.get("config", {}).get("width", 60)
+        return min(_WINDOW_PIXELS, int(self.memory_budget / (_BYTES_PER_PIXEL_AND_CHANNEL * width)))
+
+    def _tiled(self, picture: Picture, sides: bool) -> FloatMap:
+        """The maps of one large picture, (5 or 1) x H x W."""
+        try:
+            recipe = self.metadata["tiles"]
+            margin, stride, fusion, bias = (recipe[key] for key in ("reach", "stride", "fusion", "bias"))
+        except KeyError as error:
+            raise UserError(f"{self.name} does not say how to tile large pictures; export its weights again") from error
+        height, width = picture.shape[:2]
+        whole = [np.empty((height >> k, width >> k), np.float32) for k in range(len(SIDES))]
+        options = onnxruntime.RunOptions()
+        options.only_execute_path_to_fetches = True
+        for tile in pictures.plan_tiles(height, width, self._window_pixels(), margin, stride):
+            parts = self.session.run(list(SIDES), {"image": _input([picture[tile.window]])}, options)
+            for k, part in enumerate(parts):
+                rows, columns = (_coarser(core, 0, k) for core in tile.core)
+                own = (_coarser(c, w.start, k) for c, w in zip(tile.core, tile.window, strict=True))
+                whole[k][rows, columns] = part[0, 0][tuple(own)]
+        return _fuse(whole, fusion, bias, sides)
+
+
+def find_weights(model: str | os.PathLike[str]) -> Path:
+    """The ONNX file of a shipped name, or the file itself."""
+    path = Path(model)
+    if path.suffix in (".safetensors", ".pth", ".pt"):
+        raise UserError(f"{path} needs torch to run; turn it into ONNX: pixeldiff export {path} --to {path.stem}.onnx")
+    if path.is_file():
+        return path
+    if path.suffix == ".onnx":
+        raise UserError(f"no weights file {path}; check the name")
+    return weights.find(os.fspath(model), ".onnx")
+
+
+def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors come back as exceptions
+    # Picture sizes vary: planning memory per size takes more of it (669 against 365 bytes per pixel) and more time.
+    options.enable_mem_pattern = False
+    if threads is not None:
+        if threads < 1:
+            raise UserError(f"threads is at least 1, got {threads}")
+        options.intra_op_num_threads = threads
+    chosen = ["CPUExecutionProvider"] if providers is None else list(providers)
+    have = onnxruntime.get_available_providers()
+    for one in chosen:
+        if (one if isinstance(one, str) else one[0]) not in have:
+            raise UserError(f"onnxruntime here has no provider {one!r}; it has {', '.join(have)}")
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=chosen)
+    except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
+        raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+
+
+def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
+    """What export wrote beside the graph; an error unless this is an edge network of ours."""
+    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    outputs = {output.name for output in session.get_outputs()}
+    if text is None or not {"edges", *SIDES} <= outputs:
+        raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
+    described: dict[str, Any] = json.loads(text)
+    return described
+
+
+def _default_budget() -> int:
+    """A gigabyte, or an eighth of a larger machine's memory."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        memory = 0
+    return max(10**9, memory // 8)
+
+
+def _checked_scales(scales: Sequence[float] | None) -> Sequence[float]:
+    if scales is None:
+        return (1.0,)
+    if not len(scales) or not all(0 < scale <= 8 for scale in scales):
+        raise UserError(f"scales are factors above 0 and at most 8, such as {PAPER_SCALES}, not {scales!r}")
+    return scales
+
+
+def _batches(loaded: list[Picture]) -> list[list[int]]:
+    """Indices of pictures to run together: of one size, and few enough pixels to gain from it."""
+    by_size: dict[tuple[int, int], list[int]] = {}
+    for index, picture in enumerate(loaded):
+        by_size.setdefault(picture.shape[:2], []).append(index)
+    batches = []
+    for (height, width), indices in by_size.items():
+        count = max(1, _BATCH_PIXELS // (height * width))
+        batches += [indices[start : start + count] for start in range(0, len(indices), count)]
+    return batches
+
+
+def _input(batch: list[Picture]) -> FloatMap:
+    return np.stack([pictures.normalise(one) for one in batch])
+
+
+def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
+    if picture.shape[:2] == size:
+        return picture
+    full = 255 if picture.dtype == np.uint8 else 1
+    return pictures.resize(picture, size) / np.float32(full)
+
+
+def _coarser(span: slice, origin: int, k: int) -> slice:
+    """A span of picture pixels, counted from `origin`, on the grid after k poolings."""
+    return slice((span.start - origin) >> k, (span.stop - origin) >> k)
+
+
+def _fuse(sides: list[FloatMap], fusion: list[float], bias: float, keep_sides: bool) -> FloatMap:
+    """The network's last step on side logits at their own resolution, some rows at a time."""
+    size = sides[0].shape[0], sides[0].shape[1]
+    maps = np.empty((5 if keep_sides else 1, *size), np.float32)
+    for start in range(0, size[0], _FUSION_ROWS):
+        rows = slice(start, start + _FUSION_ROWS)
+        total = np.full(maps[0, rows].shape, bias, np.float32)
+        for k, (side, weight) in enumerate(zip(sides, fusion, strict=True)):
+            logits = pictures.resize(side, size, rows)
+            total += logits * np.float32(weight)
+            if keep_sides:
+                maps[k, rows] = _sigmoid(logits)
+        maps[-1, rows] = _sigmoid(total)
+    return maps
+
+
+def _sigmoid(logits: FloatMap) -> FloatMap:
+    result: FloatMap = 1 / (1 + np.exp(np.minimum(-logits, np.float32(88))))
+    return result
+
+
+def _thinned(maps: FloatMap) -> FloatMap:
+    from pixeldiff.metrics.edges import nms
+
+    return np.stack([nms(one) for one in maps])

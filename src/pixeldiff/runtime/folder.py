@@ -1,0 +1,187 @@
+"""Many pictures: which files, where their results go, and reading, network and writing at the same time.
+
+Every worker takes a picture from file to file. `streams` of them may be in the network at once, each with one of the
+machine's cores; as many again read and write meanwhile, so that no core waits for a disk.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Semaphore
+
+import numpy as np
+
+from pixeldiff import image
+from pixeldiff.errors import UserError
+from pixeldiff.image import FloatMap
+from pixeldiff.runtime.edges import SIDES, EdgeDetector
+from pixeldiff.runtime.formats import FORMATS
+
+
+@dataclass(frozen=True)
+class Job:
+    """One picture and where its result goes."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job: done, kept (the result was there before) or failed."""
+
+    job: Job
+    status: str
+    error: str | None = None
+    files: tuple[Path, ...] = ()
+    size: tuple[int, int] | None = None  # height, width
+    network_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a map is made from a picture and turned into a file."""
+
+    format: str = "png"
+    thin: bool = False
+    threshold: float | None = None
+    invert: bool = False
+    scales: Sequence[float] | None = None
+    side_outputs: bool = False
+    overwrite: bool = False
+
+    def finish(self, edge_map: FloatMap) -> FloatMap:
+        if self.threshold is not None:
+            edge_map = (edge_map >= self.threshold).astype(np.float32)
+        return 1 - edge_map if self.invert else edge_map
+
+
+@dataclass
+class Found:
+    """Files to work on, each with the folder it was found under (None for a file named as such)."""
+
+    files: list[tuple[Path, Path | None]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def find_pictures(inputs: Iterable[str], out: Path | None = None) -> Found:
+    """Files, folders (searched to the bottom) and globs, each file once. Our own results are no input."""
+    found = Found()
+    seen: set[Path] = set()
+    for given in inputs:
+        path = Path(given)
+        own: list[tuple[Path, Path | None]] = []
+        if path.is_dir():
+            own = [(one, path) for one in _below(path, out)]
+        elif path.exists():
+            own = [(path, None)]
+        elif glob.has_magic(given):
+            hits = sorted(Path(hit) for hit in glob.glob(given, recursive=True))
+            own = [(hit, None) for hit in hits if hit.is_file() and not _is_result(hit)]
+        if not own:
+            found.missing.append(_nothing(given))
+        for one, root in own:
+            if (key := one.resolve()) not in seen:
+                seen.add(key)
+                found.files.append((one, root))
+    return found
+
+
+def _below(folder: Path, out: Path | None) -> Iterator[Path]:
+    skipped = out.resolve() if out is not None and out.resolve() != folder.resolve() else None
+    for place, folders, names in os.walk(folder, followlinks=True):
+        here = Path(place)
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and (here / f).resolve() != skipped)
+        for name in sorted(names):
+            one = here / name
+            if one.suffix.lower() in image.SUFFIXES and not name.startswith(".") and not _is_result(one):
+                yield one
+
+
+def _is_result(path: Path) -> bool:
+    return ".edges." in path.name
+
+
+def _nothing(given: str) -> str:
+    if Path(given).is_dir():
+        return f"no pictures in {given}; looked for {' '.join(image.SUFFIXES)}"
+    if glob.has_magic(given):
+        return f"no file matches {given}"
+    return f"no file {given}; check the name"
+
+
+def plan_jobs(found: Found, out: Path | None, format: str) -> list[Job]:
+    """`photo.edges.png` beside the photo, or in `out` with the tree below each input folder kept.
+
+    Where two pictures differ in their suffix only, it stays in the name: photo.jpg.edges.png, photo.png.edges.png.
+    """
+    folders = [
+        one.parent if out is None else out / (one.parent.relative_to(root) if root else "") for one, root in found.files
+    ]
+    names = Counter((folder, one.stem) for folder, (one, _) in zip(folders, found.files, strict=True))
+    jobs = []
+    taken: dict[Path, Path] = {}
+    for folder, (one, _) in zip(folders, found.files, strict=True):
+        stem = one.stem if names[folder, one.stem] == 1 else one.name
+        target = folder / f"{stem}.edges.{format}"
+        if target in taken:
+            raise UserError(f"{taken[target]} and {one} would both become {target}; run them with different -o")
+        taken[target] = one
+        jobs.append(Job(one, target))
+    return jobs
+
+
+def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options, streams: int = 1) -> Iterator[Outcome]:
+    """Work through the jobs; outcomes come as they are ready. A picture that fails does not stop the others."""
+    gate = Semaphore(streams)
+    if len(jobs) == 1:
+        yield _attempt(jobs[0], lambda job: _detect_file(detector, job, options, gate))
+        return
+    with ThreadPoolExecutor(2 * streams) as workers:
+        pending = [
+            workers.submit(_attempt, job, lambda job: _detect_file(detector, job, options, gate)) for job in jobs
+        ]
+        try:
+            for done in as_completed(pending):
+                yield done.result()
+        except BaseException:
+            workers.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _attempt(job: Job, work: Callable[[Job], Outcome]) -> Outcome:
+    try:
+        return work(job)
+    except UserError as error:
+        return Outcome(job, "failed", str(error))
+    except MemoryError:
+        return Outcome(job, "failed", f"{job.source} needs more memory than there is; scale it down first")
+    except Exception as error:  # of onnxruntime, or a mistake of ours: the other pictures still get their edges
+        return Outcome(job, "failed", f"{job.source}: {type(error).__name__}: {error}")
+
+
+def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semaphore) -> Outcome:
+    if job.target.exists() and not options.overwrite:
+        return Outcome(job, "kept", files=(job.target,))
+    picture = image.read(job.source)
+    with gate:
+        start = time.perf_counter()
+        maps = detector(picture, side_outputs=options.side_outputs, scales=options.scales, thin=options.thin)
+        seconds = time.perf_counter() - start
+    targets = [job.target]
+    if options.side_outputs:
+        # The fused map comes last: where it exists, its sides do.
+        name, suffix = job.target.stem, job.target.suffix
+        targets = [*(job.target.with_name(f"{name}.{side}{suffix}") for side in SIDES), job.target]
+    for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
+        image.write_whole(target, FORMATS[options.format](options.finish(own)))
+    return Outcome(
+        job, "done", files=tuple(targets), size=(picture.shape[0], picture.shape[1]), network_seconds=seconds
+    )
