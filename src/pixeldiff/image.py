@@ -10,7 +10,6 @@ import contextlib
 import os
 import struct
 import threading
-import warnings
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,11 +58,7 @@ def read(path: str | Path) -> Picture:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a picture file")
     try:
-        # Between one and two times its limit Pillow only warns: that is a large photo, not an attack.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            file = Image.open(path)
-        with file:
+        with Image.open(path) as file:
             return from_pil(file)
     except Image.DecompressionBombError as error:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6

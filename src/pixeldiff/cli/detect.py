@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def detect(
     """
     if model and weights:
         raise UserError("--model and --weights exclude each other; give one of them")
+    warnings.simplefilter("ignore")  # Pillow warns about odd files; what matters comes as an error
     target, folder = _destination(inputs, out)
     format_ = _format(format_, target)
     found = find_pictures(inputs, folder)

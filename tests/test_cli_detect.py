@@ -1,0 +1,232 @@
+"""`pixeldiff detect`: where results go, what is kept, every option, and every bad input of a careless day."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from conftest import BAD_PICTURES
+from pixeldiff import EdgeDetector, cli
+
+
+@pytest.fixture
+def run(edge_onnx, capsys):
+    """Run the command in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments, weights=edge_onnx):
+        chosen = [] if weights is None else ["--weights", weights]
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["detect", *map(str, (*arguments, *chosen))])
+        return stop.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def photo(tmp_path, rng):
+    path = tmp_path / "photo.jpg"
+    Image.fromarray(rng.integers(0, 256, (24, 33, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture
+def album(tmp_path, rng):
+    """Three pictures in a tree, a note and a hidden file."""
+    folder = tmp_path / "album"
+    for name in ("a.png", "b/c.JPG", "b/d/e.webp"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(folder / name)
+    (folder / "note.txt").write_text("not for us")
+    (folder / ".hidden.png").write_text("nor this")
+    return folder
+
+
+def files(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_a_photo_gets_its_edges_beside_it(run, photo, edge_onnx):
+    code, out, err = run(photo)
+    result = photo.with_name("photo.edges.png")
+    assert (code, out, err) == (0, f"{result}\n", "")
+    expected = np.round(255 * EdgeDetector(edge_onnx)(photo))
+    np.testing.assert_array_equal(np.asarray(Image.open(result)), expected)
+    assert files(photo.parent) == ["photo.edges.png", "photo.jpg"]
+
+
+def test_existing_results_are_kept_unless_overwritten(run, photo):
+    result = photo.with_name("photo.edges.png")
+    result.write_text("mine")
+    code, out, _ = run(photo)
+    assert (code, result.read_text()) == (0, "mine")
+    assert "--overwrite" in out
+    assert run(photo, "--overwrite")[0] == 0
+    assert Image.open(result).size == (33, 24)
+
+
+def test_folder_is_mirrored(run, album, tmp_path):
+    code, out, _ = run(album, "-o", tmp_path / "out")
+    assert code == 0
+    assert "3 pictures" in out
+    assert files(tmp_path / "out") == ["a.edges.png", "b/c.edges.png", "b/d/e.edges.png"]
+
+
+def test_second_run_over_a_folder_finds_nothing_new(run, album):
+    run(album)
+    first = files(album)
+    assert len(first) == 8
+    summary = json.loads(run(album, "--json")[1])
+    assert (summary["done"], summary["kept"]) == (0, 3)
+    assert files(album) == first
+    # Results inside the searched folder are no input either.
+    run(album, "-o", album / "out")
+    assert json.loads(run(album, "-o", album / "out", "--json")[1])["kept"] == 3
+
+
+def test_globs_and_pictures_named_twice(run, album, tmp_path):
+    summary = json.loads(run(album / "**" / "*.*g", album / "a.png", "-o", tmp_path / "out", "--json")[1])
+    assert [entry["input"] for entry in summary["results"]] == [str(album / "a.png")]
+    assert files(tmp_path / "out") == ["a.edges.png"]
+
+
+def test_pictures_that_differ_in_their_suffix_only(run, tmp_path, photo):
+    Image.open(photo).save(tmp_path / "photo.png")
+    assert run(tmp_path)[0] == 0
+    assert {"photo.jpg.edges.png", "photo.png.edges.png"} < set(files(tmp_path))
+
+
+def test_two_inputs_of_one_name_need_two_folders(run, photo, tmp_path):
+    (tmp_path / "sub").mkdir()
+    Image.open(photo).save(tmp_path / "sub" / "photo.jpg")
+    code, _, err = run(photo, tmp_path / "sub" / "photo.jpg", "-o", tmp_path / "out")
+    assert code == 2
+    assert "would both become" in err
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp", "npy", "mat"])
+def test_formats(suffix, run, photo, edge_onnx):
+    from scipy.io import loadmat
+
+    assert run(photo, "--format", suffix)[0] == 0
+    path = photo.with_name(f"photo.edges.{suffix}")
+    read = {"npy": np.load, "mat": lambda p: loadmat(p)["edges"]}.get(suffix, lambda p: np.asarray(Image.open(p)))
+    expected = EdgeDetector(edge_onnx)(photo)
+    found = read(path)
+    if suffix in ("npy", "mat"):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(found if found.ndim == 2 else found[..., 0], np.round(255 * expected))
+
+
+def test_options_of_the_map(run, photo, edge_onnx):
+    def saved(*options):
+        assert run(photo, "-o", photo.with_name("x.npy"), "--overwrite", *options)[0] == 0
+        return np.load(photo.with_name("x.npy"))
+
+    plain = EdgeDetector(edge_onnx)
+    edges = plain(photo)
+    middle = float(np.median(edges))
+    np.testing.assert_allclose(saved("--invert"), 1 - edges, atol=1e-6)
+    np.testing.assert_array_equal(saved("--threshold", middle), edges >= middle)
+    np.testing.assert_allclose(saved("--thin"), plain(photo, thin=True), atol=1e-6)
+    np.testing.assert_allclose(saved("--multi-scale"), plain(photo, scales=(0.5, 1, 1.5)), atol=1e-6)
+    np.testing.assert_allclose(saved("--threads", 1), edges, atol=1e-6)
+
+
+def test_side_outputs_are_files_of_their_own(run, photo, edge_onnx):
+    assert run(photo, "--side-outputs", "--format", "npy")[0] == 0
+    maps = EdgeDetector(edge_onnx)(photo, side_outputs=True)
+    names = [f"photo.edges.side_{k}.npy" for k in (1, 2, 3, 4)] + ["photo.edges.npy"]
+    for name, expected in zip(names, maps, strict=True):
+        np.testing.assert_allclose(np.load(photo.with_name(name)), expected, atol=1e-6)
+
+
+def test_json_summary(run, album, tmp_path):
+    code, out, err = run(album, "-o", tmp_path / "out", "--json")
+    summary = json.loads(out)
+    assert (code, err) == (0, "")
+    assert summary["model"] == "small-random"
+    assert (summary["done"], summary["kept"], summary["failed"]) == (3, 0, 0)
+    assert summary["results"][0] == {
+        "input": str(album / "a.png"),
+        "status": "done",
+        "outputs": [str(tmp_path / "out" / "a.edges.png")],
+        "height": 20,
+        "width": 30,
+    }
+
+
+@pytest.mark.parametrize("name", BAD_PICTURES)
+def test_a_single_bad_picture_is_one_line_and_exit_code_2(name, run, bad_pictures, tmp_path):
+    code, out, err = run(bad_pictures / name, "-o", tmp_path / "out")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert name in err
+    assert files(tmp_path / "out") == []
+
+
+def test_bad_pictures_in_a_folder_are_named_and_do_not_stop_the_rest(run, bad_pictures, photo, tmp_path):
+    code, out, err = run(bad_pictures, photo, tmp_path / "missing.jpg", "-o", tmp_path / "out", "--json")
+    assert code == 1
+    assert all(name in err for name in (*BAD_PICTURES, "missing.jpg"))
+    summary = json.loads(out)
+    assert (summary["done"], summary["failed"]) == (1, len(BAD_PICTURES) + 1)
+    assert files(tmp_path / "out") == ["photo.edges.png"]
+
+
+def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "bad.onnx").write_text("x")
+    mistakes = {
+        "no file": [tmp_path / "missing.jpg"],
+        "no file matches": [tmp_path / "*.xyz"],
+        "no pictures in": [tmp_path / "empty"],
+        "cannot write": [photo, "-o", tmp_path / "file" / "out"],
+        "cannot write to": [photo, "-o", tmp_path / "file"],
+        "does not fit": [photo, "-o", tmp_path / "x.png", "--format", "npy"],
+        "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
+        "exclude each other": [photo, "--model", "tiny"],
+        "'jpg' is not one of": [photo, "--format", "jpg"],
+        "is not in the range": [photo, "--threshold", "2"],
+    }
+    for says, arguments in mistakes.items():
+        code, out, err = run(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), says
+        assert says in err
+    for says, options in {
+        "no shipped weights": ["--model", "x"],
+        "not a readable": ["--weights", tmp_path / "bad.onnx"],
+    }.items():
+        code, _, err = run(photo, *options, weights=None)
+        assert (code, err.count("\n")) == (2, 1)
+        assert says in err
+    assert not list(tmp_path.glob("*.edges.*"))
+
+
+def test_picture_is_never_its_own_result(run, photo):
+    Image.open(photo).save(photo.with_suffix(".png"))
+    before = photo.with_suffix(".png").read_bytes()
+    assert run(photo.with_suffix(".png"), "-o", photo.with_suffix(".png"), "--overwrite")[0] == 2
+    assert photo.with_suffix(".png").read_bytes() == before
+
+
+def test_mat_without_scipy_teaches(run, photo, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.io", None)
+    code, _, err = run(photo, "--format", "mat")
+    assert code == 2
+    assert "pixeldiff[eval]" in err
+
+
+def test_the_command_runs_in_a_process_of_its_own_without_torch(photo, edge_onnx):
+    script = (
+        "import sys, pixeldiff.cli\n"
+        f"try: pixeldiff.cli.main(['detect', {str(photo)!r}, '--thin', '--weights', {str(edge_onnx)!r}])\n"
+        "except SystemExit as stop: code = stop.code\n"
+        "heavy = {'torch', 'scipy', 'matplotlib', 'rich', 'onnx', 'skimage'} & set(sys.modules)\n"
+        "sys.exit(f'code {code}, imported {heavy}' if code or heavy else 0)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")

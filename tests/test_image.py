@@ -1,0 +1,199 @@
+"""Reading what people have, refusing what is no picture, and the plan of tiles."""
+
+import contextlib
+import os
+import stat
+
+import numpy as np
+import pytest
+import torch.nn.functional as F
+from PIL import Image
+from torch import from_numpy
+
+from conftest import BAD_PICTURES
+from pixeldiff import UserError, image
+
+
+@pytest.fixture
+def colours(rng):
+    return rng.integers(0, 256, (7, 11, 3), dtype=np.uint8)
+
+
+def test_rgb_file_is_read_as_it_is(colours, tmp_path):
+    Image.fromarray(colours).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(image.read(tmp_path / "a.png"), colours)
+
+
+def test_16_bit_png_keeps_its_depth(rng, tmp_path):
+    deep = rng.integers(0, 65536, (5, 6), dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    picture = image.read(tmp_path / "deep.png")
+    assert picture.dtype == np.float32
+    for channel in range(3):
+        np.testing.assert_allclose(picture[..., channel], deep / 65535, atol=1e-7)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK", "YCbCr", "HSV", "RGB", "RGBA", "LA", "PA"])
+def test_every_mode_becomes_rgb(mode, colours):
+    picture = Image.fromarray(colours).convert("P" if mode == "PA" else mode)
+    picture = picture.convert(mode)
+    array = image.from_pil(picture)
+    assert (array.shape, array.dtype) == ((7, 11, 3), np.uint8)
+    np.testing.assert_array_equal(array, np.asarray(picture.convert("RGB")))
+
+
+def test_cmyk_jpeg_is_read(colours, tmp_path):
+    Image.fromarray(np.full((16, 16, 3), (200, 30, 60), np.uint8)).convert("CMYK").save(tmp_path / "c.jpg")
+    assert np.abs(image.read(tmp_path / "c.jpg").astype(int) - (200, 30, 60)).max() < 12
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparent_pixels_turn_white(mode):
+    hidden = np.zeros((2, 2, 4), np.uint8)
+    hidden[0] = (100, 100, 100, 255)
+    hidden[1] = (7, 7, 7, 0)
+    picture = Image.fromarray(hidden).convert(mode)
+    np.testing.assert_array_equal(image.from_pil(picture)[..., 0], [[100, 100], [255, 255]])
+    np.testing.assert_array_equal(image.from_array(hidden)[..., 0], [[100, 100], [255, 255]])
+    np.testing.assert_allclose(image.from_array(hidden / 255)[..., 0], [[100 / 255] * 2, [1, 1]], atol=1e-6)
+
+
+def test_transparency_of_a_palette_is_seen(tmp_path):
+    picture = Image.new("P", (3, 2), 1)
+    picture.putpalette([0, 0, 0, 90, 90, 90])
+    picture.putpixel((0, 0), 0)
+    picture.save(tmp_path / "p.png", transparency=0)
+    array = image.read(tmp_path / "p.png")
+    assert (tuple(array[0, 0]), tuple(array[1, 1])) == ((255, 255, 255), (90, 90, 90))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_rotation_turns_the_picture_upright(orientation, tmp_path):
+    upright = np.zeros((16, 24, 3), np.uint8)
+    upright[:8, :8] = 255  # white corner at the upper left
+    exif = Image.Exif()
+    exif[274] = orientation
+    undo = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}[orientation]
+    stored = Image.fromarray(upright)
+    stored = stored if undo is None else stored.transpose(Image.Transpose(undo))
+    stored.save(tmp_path / "r.png", exif=exif)
+    np.testing.assert_array_equal(image.read(tmp_path / "r.png"), upright)
+
+
+def test_first_frame_of_an_animation(tmp_path):
+    frames = [Image.new("RGB", (9, 5), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert tuple(image.read(tmp_path / "a.gif")[2, 4]) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 1), (6, 4, 3), (6, 4, 4), (1, 1), (1, 9)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_arrays(shape, dtype, rng):
+    array = rng.random(shape)
+    array = (array * 255).astype(dtype) if dtype == np.uint8 else array.astype(dtype)
+    picture = image.load(array)
+    assert picture.shape == (*shape[:2], 3)
+    assert picture.dtype == (np.uint8 if dtype == np.uint8 else np.float32)
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (np.zeros((3, 6, 5), np.uint8), "channels last"),
+        (np.zeros((0, 6, 3), np.uint8), "channels last"),
+        (np.zeros((6, 5), np.int64), "uint8"),
+        (np.full((6, 5), 3.0), "0 to 1"),
+        (np.full((6, 5), np.nan), "0 to 1"),
+        ([[1, 2]], "not list"),
+    ],
+)
+def test_arrays_that_are_no_pictures(array, says):
+    with pytest.raises(UserError, match=says):
+        image.load(array)
+
+
+@pytest.mark.parametrize("name", BAD_PICTURES)
+def test_bad_files_are_named_and_explained(name, bad_pictures):
+    with pytest.raises(UserError, match=BAD_PICTURES[name]) as caught:
+        image.read(bad_pictures / name)
+    assert name in str(caught.value)
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(UserError, match="no file"):
+        image.read(tmp_path / "nothing.jpg")
+    with pytest.raises(UserError, match="is a folder"):
+        image.read(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow warns about what it finds
+def test_damaged_bytes_never_escape_as_another_exception(rng, tmp_path, colours):
+    path = tmp_path / "x"
+    for suffix in ("png", "jpeg", "gif", "webp", "tiff", "bmp", "ppm"):
+        Image.fromarray(colours).save(path, suffix)
+        whole = bytearray(path.read_bytes())
+        for _ in range(40):
+            damaged = bytearray(whole)
+            for position in rng.integers(0, len(whole), 3):
+                damaged[position] = rng.integers(256)
+            path.write_bytes(damaged)
+            with contextlib.suppress(UserError):
+                image.read(path)
+
+
+def test_normalise_is_the_definition(colours):
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    expected = ((colours / 255 - mean) / std).transpose(2, 0, 1)
+    np.testing.assert_allclose(image.normalise(colours), expected, atol=1e-6)
+    np.testing.assert_allclose(image.normalise((colours / 255).astype(np.float32)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(5, 9), (10, 18), (23, 7), (1, 1), (13, 40)])
+def test_resize_is_torchs_bilinear(size, rng):
+    array = rng.random((5, 9)).astype(np.float32)
+    expected = F.interpolate(from_numpy(array)[None, None], size, mode="bilinear", align_corners=False)[0, 0].numpy()
+    np.testing.assert_allclose(image.resize(array, size), expected, atol=1e-6)
+    last = slice(size[0] // 2, None)
+    np.testing.assert_allclose(image.resize(array, size, last), expected[last], atol=1e-6)
+
+
+@pytest.mark.parametrize("height", [16, 333, 1200, 4000])
+@pytest.mark.parametrize("width", [17, 1600, 3001])
+def test_tiles_cover_once_and_stay_in_the_budget(height, width):
+    budget = 600 * 600
+    tiles = image.plan_tiles(height, width, budget, margin=82, stride=8)
+    covered = np.zeros((height, width), np.uint8)
+    for tile in tiles:
+        covered[tile.core] += 1
+        window = [s.stop - s.start for s in tile.window]
+        assert window[0] * window[1] <= budget
+        for core, window_, length in zip(tile.core, tile.window, (height, width), strict=True):
+            assert window_.start % 8 == core.start % 8 == 0
+            assert window_.start == 0 or core.start - window_.start >= 82
+            assert window_.stop == length or (window_.stop - core.stop >= 82 and window_.stop % 8 == 0)
+    assert (covered == 1).all()
+
+
+def test_tiles_of_a_hopeless_budget_are_small(rng):
+    tiles = image.plan_tiles(900, 900, 1, margin=80, stride=8)
+    assert len(tiles) > 100
+
+
+def test_written_whole_with_usual_permissions(tmp_path):
+    target = tmp_path / "new" / "a.bin"
+    image.write_whole(target, b"abc")
+    assert target.read_bytes() == b"abc"
+    assert [p.name for p in target.parent.iterdir()] == ["a.bin"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+
+
+def test_unwritable_place_is_explained_and_left_clean(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="cannot write"):
+        image.write_whole(tmp_path / "file" / "a.png", b"abc")
+    (tmp_path / "folder" / "a.png").mkdir(parents=True)
+    with pytest.raises(UserError, match="cannot write"):
+        image.write_whole(tmp_path / "folder" / "a.png", b"abc")
+    assert [p.name for p in (tmp_path / "folder").iterdir()] == ["a.png"]

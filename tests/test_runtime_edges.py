@@ -1,0 +1,154 @@
+"""EdgeDetector against the torch network, and against itself: batches, tiles, scales, kinds of input."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+
+from pixeldiff import EdgeDetector, UserError, image
+from pixeldiff.checkpoint import load_model, save_model
+from pixeldiff.export import export_onnx, tile_recipe
+from pixeldiff.models import create_model
+
+
+@pytest.fixture
+def detector(edge_onnx):
+    return EdgeDetector(edge_onnx, threads=1)
+
+
+def noise(rng, *shape):
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (33, 47), (64, 96)])
+def test_equals_the_torch_network(size, rng, tmp_path):
+    torch.manual_seed(1)
+    model = create_model("tiny", width=4, side_channels=4).eval()
+    export_onnx(model, tmp_path / "a.onnx")
+    picture = noise(rng, *size, 3)
+    with torch.no_grad():
+        logits = model.side_logits(torch.from_numpy(image.normalise(picture))[None])
+    maps = EdgeDetector(tmp_path / "a.onnx")(picture, side_outputs=True)
+    assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
+    np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 50), (50, 1), (7, 9), (15, 40), (40, 56)])
+def test_maps_have_the_pictures_size(size, detector, rng):
+    edges = detector(noise(rng, *size, 3))
+    assert (edges.shape, edges.dtype) == (size, np.float32)
+    assert 0 <= edges.min() <= edges.max() <= 1
+    assert detector(noise(rng, *size, 3), side_outputs=True).shape == (5, *size)
+
+
+def test_every_kind_of_input_is_the_same_picture(detector, rng, tmp_path):
+    grey = noise(rng, 30, 41)
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    opaque = np.dstack([grey, grey, grey, np.full_like(grey, 255)])
+    expected = detector(grey)
+    kinds = (str(tmp_path / "a.png"), tmp_path / "a.png", Image.fromarray(grey), grey[..., None], opaque, grey / 255)
+    for one in kinds:
+        np.testing.assert_allclose(detector(one), expected, atol=1e-5)
+
+
+def test_a_list_of_mixed_sizes_gives_each_its_own_map(detector, rng):
+    many = [noise(rng, *size, 3) for size in ((20, 30), (17, 17), (20, 30), (1, 5), (20, 30))]
+    for own, picture in zip(detector(many), many, strict=True):
+        np.testing.assert_allclose(own, detector(picture), atol=1e-6)
+    assert detector([]) == []
+
+
+@pytest.mark.parametrize("size", [(640, 480), (637, 475), (300, 1001)])
+def test_tiles_make_no_difference(size, detector, rng):
+    picture = noise(rng, size[0] // 8 + 1, size[1] // 8 + 1, 3)
+    picture = image.resize(picture, size).astype(np.uint8)
+    whole = detector(picture, side_outputs=True)
+    detector.memory_budget = 24 * 8 * 480 * 400
+    assert size[0] * size[1] > detector._window_pixels()
+    tiled = detector(picture, side_outputs=True)
+    np.testing.assert_allclose(tiled, whole, atol=2e-4)
+    np.testing.assert_array_equal(detector(picture), tiled[-1])
+
+
+def test_reach_of_tiles_is_the_networks():
+    assert tile_recipe(create_model("tiny"))["reach"] == 178
+    assert tile_recipe(create_model("tiny-l"))["reach"] == 82
+
+
+def test_scales_average_the_maps(detector, rng):
+    picture = noise(rng, 40, 61, 3)
+    unit = picture / np.float32(255)
+    half, large = image.resize(unit, (20, 30)), image.resize(unit, (60, 92))
+    expected = [image.resize(detector(one), (40, 61)) for one in (half, picture, large)]
+    np.testing.assert_allclose(detector(picture, scales=(0.5, 1, 1.5)), np.mean(expected, axis=0), atol=1e-5)
+    for bad in ((), (0,), (-1, 1), (9,)):
+        with pytest.raises(UserError, match="scales are factors"):
+            detector(picture, scales=bad)
+
+
+def test_thin_is_the_benchmarks_suppression(detector, rng):
+    from pixeldiff.metrics.edges import nms
+
+    picture = noise(rng, 40, 50, 3)
+    np.testing.assert_array_equal(detector(picture, thin=True), nms(detector(picture)))
+
+
+def test_one_detector_serves_several_threads(detector, rng):
+    from concurrent.futures import ThreadPoolExecutor
+
+    many = [noise(rng, 32, 32 + n, 3) for n in range(12)]
+    with ThreadPoolExecutor(4) as workers:
+        for own, picture in zip(workers.map(detector, many), many, strict=True):
+            np.testing.assert_array_equal(own, detector(picture))
+
+
+def test_wrong_weights_are_explained(tmp_path, edge_onnx):
+    plain = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "other",
+        [onnx.helper.make_tensor_value_info("x", 1, [1])],
+        [onnx.helper.make_tensor_value_info("y", 1, [1])],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(plain, opset_imports=opset, ir_version=8), tmp_path / "other.onnx")
+    (tmp_path / "corrupt.onnx").write_bytes(edge_onnx.read_bytes()[:5000])
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    save_model(create_model("tiny", width=4), tmp_path / "a.safetensors")
+    for name, says in {
+        "other.onnx": "weights of another network",
+        "corrupt.onnx": "not a readable ONNX file",
+        "empty.onnx": "not a readable ONNX file",
+        "a.safetensors": "pixeldiff export .*a.safetensors --to a.onnx",
+        "missing.onnx": "no weights file",
+        "no-such-model": "no shipped weights named",
+    }.items():
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(tmp_path / name if "." in name else name)
+
+
+def test_arguments_of_the_session(edge_onnx):
+    with pytest.raises(UserError, match=r"no provider 'Quantum'.*CPUExecutionProvider"):
+        EdgeDetector(edge_onnx, providers=["Quantum"])
+    with pytest.raises(UserError, match="threads is at least 1"):
+        EdgeDetector(edge_onnx, threads=0)
+    assert EdgeDetector(edge_onnx, providers=["CPUExecutionProvider"]).session.get_providers() == [
+        "CPUExecutionProvider"
+    ]
+
+
+def test_a_file_without_a_recipe_for_tiles_is_explained(detector, rng):
+    detector.metadata.pop("tiles")
+    detector.memory_budget = 1
+    with pytest.raises(UserError, match="export its weights again"):
+        detector(noise(rng, 40, 40, 3))
+
+
+def test_tiles_on_a_real_picture_with_trained_weights(data, tmp_path):
+    model = load_model(data / "pidinet-official" / "table5_pidinet-tiny-l.pth")
+    export_onnx(model, tmp_path / "a.onnx")
+    detector = EdgeDetector(tmp_path / "a.onnx")
+    source = sorted((data / "BSDS500/images/test").glob("*.jpg"))[0]
+    whole = detector(source)
+    detector.memory_budget = 24 * 20 * 260 * 260
+    assert np.abs(detector(source) - whole).max() < 1e-3
