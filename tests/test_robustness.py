@@ -62,22 +62,22 @@ def test_the_grid_is_in_the_papers_order():
 def test_a_stopped_run_goes_on_where_it_was(tmp_path):
     path = tmp_path / "r.json"
     with pytest.raises(KeyboardInterrupt):
-        fill(run("a", "b"), GRID, Stub(stop_at=("snow", 5)), path)
+        fill(run("a", "b"), ["a", "b"], GRID, Stub(stop_at=("snow", 5)), path)
     resumed = run("a", "b").resume(path)
     rest = Stub()
-    fill(resumed, GRID, rest, path)
+    fill(resumed, ["a", "b"], GRID, rest, path)
     assert [condition for condition, _ in rest.asked] == GRID[2:]
     whole = run("a", "b")
-    fill(whole, GRID, Stub())
+    fill(whole, ["a", "b"], GRID, Stub())
     assert Results.load(path) == whole
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_further_model_is_scored_alone_and_the_first_is_kept(tmp_path):
     path = tmp_path / "r.json"
-    fill(run("a"), GRID, Stub(), path)
+    fill(run("a"), ["a"], GRID, Stub(), path)
     both, second = run("a", "b").resume(path), Stub()
-    fill(both, GRID, second, path)
+    fill(both, ["a", "b"], GRID, second, path)
     assert second.asked == [(condition, ("b",)) for condition in GRID]
     only = run("b").resume(path)
     assert set(only.models) == {"a", "b"}
@@ -85,7 +85,7 @@ def test_a_further_model_is_scored_alone_and_the_first_is_kept(tmp_path):
 
 def test_a_file_of_another_run_is_refused(tmp_path):
     path = tmp_path / "r.json"
-    fill(run("a"), GRID, Stub(), path)
+    fill(run("a"), ["a"], GRID, Stub(), path)
     with pytest.raises(UserError, match="seed 0, this one has 1"):
         run("a", seed=1).resume(path)
     with pytest.raises(UserError, match="earlier a"):
@@ -98,7 +98,7 @@ def test_a_file_of_another_run_is_refused(tmp_path):
 
 def test_the_file_is_plain_json(tmp_path):
     path = tmp_path / "r.json"
-    fill(run("a"), GRID[:2], Stub(), path)
+    fill(run("a"), ["a"], GRID[:2], Stub(), path)
     content = json.loads(path.read_text())
     assert content["cells"][1] == {"model": "a", "kind": "snow", "severity": 1, "ods": 0.11, "ois": 0.5}
     assert (content["task"], content["pictures"], content["seed"]) == ("edges", 2, 0)

@@ -10,9 +10,8 @@ percent. CIFAR-100-C as published (one .npy per kind, the five severities one af
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import numpy as np
 
 from pixeldiff.corruptions import FAMILIES, KINDS, SEVERITIES, corrupt
 from pixeldiff.errors import UserError
+from pixeldiff.image import write_whole
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarise
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +38,8 @@ METRICS = {"edges": ("ods", "ois"), "classify": ("top1",)}
 class Scorer(Protocol):
     """Scores of some models under one condition; `tick` is called after each picture (or batch of n pictures)."""
 
-    pictures: int
+    @property
+    def pictures(self) -> int: ...
 
     def __call__(self, condition: Condition, models: Sequence[str], tick: Callable[[int], None]) -> dict[str, Scores]:
         """model -> metric -> number"""
@@ -63,16 +64,15 @@ class Results:
         head = {name: getattr(self, name) for name in ("task", "data", "pictures", "seed", "models")}
         return {**head, "cells": cells}
 
-    def save(self, path: Path) -> None:
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump(self.as_json(), file, indent=1)
-        os.replace(draft, path)
+    def save(self, path: Path, comparisons: Sequence[Comparison] = ()) -> None:
+        content = {**self.as_json(), "comparisons": [dataclasses.asdict(found) for found in comparisons]}
+        write_whole(path, json.dumps(content, indent=1).encode())
 
     @classmethod
     def load(cls, path: Path) -> Results:
         try:
             content = json.loads(path.read_text())
+            content.pop("comparisons", None)
             cells = {
                 (c.pop("model"), (c.pop("kind"), c.pop("severity"))): {k: float(v) for k, v in c.items()}
                 for c in content.pop("cells")
@@ -109,18 +109,19 @@ def conditions(kinds: Sequence[str], severities: Sequence[int], clean: bool = Tr
 
 def fill(
     results: Results,
+    models: Sequence[str],
     grid: Sequence[Condition],
     score: Scorer,
     path: Path | None = None,
-    started: Callable[[Condition, int], None] = lambda condition, models: None,
+    started: Callable[[Condition], None] = lambda condition: None,
     tick: Callable[[int], None] = lambda pictures: None,
 ) -> None:
-    """Score what is missing for the models of this run, keeping the file up to date."""
+    """Score what is missing for these models, keeping the file up to date."""
     for condition in grid:
-        missing = results.missing(list(results.models), condition)
+        missing = results.missing(models, condition)
         if not missing:
             continue
-        started(condition, len(missing))
+        started(condition)
         for model, scores in score(condition, missing, tick).items():
             results.cells[model, condition] = scores
         if path is not None:
@@ -155,10 +156,13 @@ class EdgeScorer:
             return [evaluate_image(self.detectors[model](damaged), truths) for model in models]
 
         counts: list[list[Counts]] = []
-        with ThreadPoolExecutor(self.workers) as pool:
+        pool = ThreadPoolExecutor(self.workers)
+        try:
             for of_picture in pool.map(one, range(self.pictures)):
                 counts.append(of_picture)
                 tick(1)
+        finally:
+            pool.shutdown(cancel_futures=True)  # a stopped run does not wait for the pictures not begun
         summaries = [summarise(of_model) for of_model in zip(*counts, strict=True)]
         return {m: {"ods": s.ods, "ois": s.ois} for m, s in zip(models, summaries, strict=True)}
 

@@ -23,6 +23,8 @@ VERBS: dict[str, str] = {
     "train": "Train a network from a recipe.",
     "complexity": "Operations, parameters and memory of a network.",
     "export": "Turn weights into a file that runs without torch.",
+    "corrupt": "Damaged copies of pictures: noise, blur, weather, digital.",
+    "robustness": "Score models on corrupted pictures: the two tables of the paper.",
 }
 
 

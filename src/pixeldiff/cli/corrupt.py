@@ -1,0 +1,126 @@
+"""`pixeldiff corrupt`: damaged copies of pictures, or one sheet with all 15 kinds at all 5 severities."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from pixeldiff import image as pictures
+from pixeldiff.errors import UserError
+
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+SHEET_SIDE = 150  # the longer side of a picture on the sheet
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True)
+@click.option("--kind", required=True, help="A corruption such as fog, or all for a contact sheet.")
+@click.option("--severity", type=click.IntRange(1, 5), default=1, show_default=True, help="1 to 5.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="One seed, one result.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Folder for the results, or the file for one picture."
+)
+@click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
+def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: Path | None, overwrite: bool) -> int:
+    """Write damaged copies of IMAGES (pictures, folders or globs): photo.jpg becomes photo.fog-3.png.
+
+    With --kind all: a sheet of the 15 kinds at the 5 severities, photo.corruptions.png. The exit code is 1 if some
+    pictures failed.
+    """
+    from pixeldiff.corruptions import KINDS
+
+    if kind not in (*KINDS, "all"):
+        raise UserError(f"unknown corruption {kind!r}; there are all, {', '.join(KINDS)}")
+    jobs, failures = _plan(images, out, "corruptions" if kind == "all" else f"{kind}-{severity}")
+    if not jobs and not failures:
+        raise UserError(f"only earlier results in {' '.join(images)}; name a file to corrupt it again")
+    for source, target in jobs.items():
+        if target.exists() and not overwrite:
+            click.echo(f"{target} exists; kept (--overwrite replaces it)")
+            continue
+        try:
+            pictures.write_whole(target, _encode(_damaged(_read8(source), kind, severity, seed), target))
+            click.echo(str(target))
+        except UserError as error:
+            failures.append(str(error))
+    if failures and len(images) == len(failures) == 1 and len(jobs) <= 1:
+        raise UserError(failures[0])
+    for failure in failures:
+        click.echo("pixeldiff: skipped: " + " ".join(failure.split()), err=True)
+    return 1 if failures else 0
+
+
+def _plan(images: tuple[str, ...], out: Path | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
+    """Picture -> result, and what was not found. Earlier results of a folder are no input."""
+    from pixeldiff.runtime.folder import find_pictures
+
+    folder = out if out is not None and (out.is_dir() or not out.suffix) else None
+    found = find_pictures(images, folder)
+    files = [(one, root) for one, root in found.files if root is None or not _is_result(one)]
+    if out is not None and folder is None:
+        if len(files) != 1 or len(images) != 1:
+            raise UserError(f"-o {out} is one file, but the input is {len(files)} pictures; give a folder")
+        if out.suffix.lower() not in FORMATS:
+            raise UserError(f"cannot write {out.name!r}; use {', '.join(FORMATS)}")
+        return {files[0][0]: out}, found.missing
+    jobs: dict[Path, Path] = {}
+    for one, root in files:
+        place = one.parent if folder is None else folder / (one.parent.relative_to(root) if root else "")
+        target = place / f"{one.stem}.{ending}.png"
+        if target in jobs.values():
+            raise UserError(f"two pictures would become {target}; run them with different -o")
+        jobs[one] = target
+    return jobs, found.missing
+
+
+def _is_result(path: Path) -> bool:
+    from pixeldiff.corruptions import KINDS
+
+    ending = path.stem.rpartition(".")[2]
+    return ending == "corruptions" or ending.rpartition("-")[0] in KINDS
+
+
+def _read8(path: Path) -> np.ndarray[Any, Any]:
+    picture = pictures.read(path)
+    return picture if picture.dtype == np.uint8 else np.round(255 * picture).astype(np.uint8)
+
+
+def _damaged(picture: np.ndarray[Any, Any], kind: str, severity: int, seed: int) -> np.ndarray[Any, Any]:
+    from pixeldiff.corruptions import corrupt as damage
+
+    return sheet(picture, seed) if kind == "all" else damage(picture, severity, kind, seed)
+
+
+def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
+    """All kinds (rows) at all severities (columns). The picture is shrunk first: damage shrunk later would vanish."""
+    from pixeldiff.corruptions import KINDS, SEVERITIES
+    from pixeldiff.corruptions import corrupt as damage
+
+    small = Image.fromarray(picture)
+    small.thumbnail((SHEET_SIDE, SHEET_SIDE), Image.Resampling.BOX)
+    cell = np.asarray(small)
+    height, width = cell.shape[:2]
+    margin, gap, line = 124, 4, 22
+    columns, rows = len(SEVERITIES), len(KINDS)
+    page = Image.new("RGB", (margin + columns * (width + gap), line + rows * (height + gap)), "white")
+    draw, font = ImageDraw.Draw(page), ImageFont.load_default(13)
+    for column, severity in enumerate(SEVERITIES):
+        x = margin + column * (width + gap)
+        draw.text((x + width / 2, line / 2), f"severity {severity}", "black", font, anchor="mm")
+        for row, kind in enumerate(KINDS):
+            page.paste(Image.fromarray(damage(cell, severity, kind, seed)), (x, line + row * (height + gap)))
+    for row, kind in enumerate(KINDS):
+        middle = line + row * (height + gap) + height / 2
+        draw.text((margin - 8, middle), kind.replace("_", " "), "black", font, anchor="rm")
+    return np.asarray(page)
+
+
+def _encode(picture: np.ndarray[Any, Any], target: Path) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, FORMATS[target.suffix.lower()])
+    return file.getvalue()

@@ -1,0 +1,217 @@
+"""`pixeldiff robustness`: models on corrupted pictures, scored and laid out like the two tables of the paper."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from pixeldiff import image as pictures
+from pixeldiff import weights
+from pixeldiff.errors import UserError
+
+Array = np.ndarray[Any, Any]
+TORCH_FILES = (".safetensors", ".pth", ".pt")
+
+
+class _ManyValues(click.Command):
+    """`--severity 1 5` means `--severity 1 --severity 5`, for every option that may be repeated."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        repeatable = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
+        spread: list[str] = []
+        current, fresh = "", False
+        for word in args:
+            if word.startswith("-"):
+                current, fresh = word if word in repeatable else "", True
+            elif current and not fresh:
+                spread.append(current)
+            else:
+                fresh = False
+            spread.append(word)
+        return super().parse_args(ctx, spread)
+
+
+@click.command(cls=_ManyValues)
+@click.option("--task", type=click.Choice(["edges", "classify"]), required=True, help="Which table.")
+@click.option("--model", "models", multiple=True, required=True, help="A shipped name or a weights file; repeatable.")
+@click.option(
+    "--severity", "severities", multiple=True, type=click.IntRange(1, 5), default=(1, 5), help="[default: 1 5]"
+)
+@click.option("--kinds", multiple=True, help="Corruptions; all of the paper's table by default.")
+@click.option("--data", type=click.Path(path_type=Path), help="BSDS500; CIFAR-100 or CIFAR-100-C.  [PIXELDIFF_DATA]")
+@click.option("--limit", type=click.IntRange(1), help="Only the first pictures, for a quick look.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first picture.")
+@click.option(
+    "--workers", type=click.IntRange(1), default=os.cpu_count(), help="Pictures at a time. [default: all cores]"
+)
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Keeps the scores; a stopped run goes on.")
+@click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="A bar chart: .png, .svg or .pdf.")
+def robustness(
+    task: str,
+    models: tuple[str, ...],
+    severities: tuple[int, ...],
+    kinds: tuple[str, ...],
+    data: Path | None,
+    limit: int | None,
+    seed: int,
+    workers: int,
+    json_path: Path | None,
+    plot_path: Path | None,
+) -> None:
+    """Score models on pictures corrupted on the fly (or on CIFAR-100-C as published) and print the paper's table.
+
+    Every further model is compared with the first.
+    """
+    try:
+        from pixeldiff import robustness as tables
+        from pixeldiff import robustness_report as report
+    except ImportError as error:
+        raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[robustness]'") from error
+
+    files = _files(models, task)
+    names = list(files)
+    with tempfile.TemporaryDirectory() as folder:
+        if task == "edges":
+            source, samples = _bsds(_root(data, "BSDS500"), limit)
+            detectors = {name: _detector(path, Path(folder), workers) for name, path in files.items()}
+            scorer: tables.Scorer = tables.EdgeScorer(detectors, samples, seed, workers)
+            clean = True
+        else:
+            source, damaged = _cifar(_root(data, "CIFAR-100-C", "cifar100"), seed, limit)
+            scorer = tables.ClassifyScorer({name: _classifier(path) for name, path in files.items()}, damaged)
+            clean = damaged.has_clean
+        grid = tables.conditions(kinds or tables.DEFAULT_KINDS[task], severities, clean)
+        shas = {name: weights.sha256(path) for name, path in files.items()}
+        results = tables.Results(task, source, scorer.pictures, seed, shas)
+        if json_path is not None:
+            results = results.resume(json_path)
+        _fill(results, grid, names, scorer, json_path)
+    click.echo(report.table(results, names, grid))
+    found = report.comparisons(results, names, grid)
+    if found:
+        click.echo()
+    for one in found:
+        click.echo(report.in_words(one, task))
+    if json_path is not None:
+        results.save(json_path, found)
+    if plot_path is not None:
+        report.plot(results, names, grid, plot_path)
+
+
+def _fill(results: Any, grid: list[Any], names: list[str], scorer: Any, path: Path | None) -> None:
+    """Fill the table under a progress bar on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from pixeldiff.robustness import fill
+
+    to_do = sum(1 for condition in grid if results.missing(names, condition))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=to_do * scorer.pictures)
+        fill(
+            results,
+            names,
+            grid,
+            scorer,
+            path,
+            started=lambda condition: progress.update(bar, description=f"{condition[0]} {condition[1] or ''}"),
+            tick=lambda count: progress.advance(bar, count),
+        )
+
+
+# --- models ------------------------------------------------------------------------------------------------------
+
+
+def _files(models: tuple[str, ...], task: str) -> dict[str, Path]:
+    """A short name for each model, and its file: "best", or "run-1/best" and "run-2/best"."""
+    paths = []
+    for given in models:
+        path = Path(given)
+        if not path.exists():
+            if path.suffix in (*TORCH_FILES, ".onnx"):
+                raise UserError(f"no weights file {given}; check the name")
+            path = weights.find(given, ".onnx" if task == "edges" else ".safetensors")
+        paths.append(path.resolve())
+    if len(set(paths)) < len(paths):
+        raise UserError("the same model was given twice")
+    for names in ([p.stem for p in paths], [f"{p.parent.name}/{p.stem}" for p in paths], [str(p) for p in paths]):
+        if len(set(names)) == len(paths):
+            break
+    return dict(zip(names, paths, strict=True))
+
+
+def _detector(path: Path, folder: Path, workers: int) -> Callable[[Array], Array]:
+    """Edges by ONNX Runtime; what is not ONNX yet is exported first. Each of the workers runs on one thread."""
+    from pixeldiff.runtime.edges import EdgeDetector
+
+    if path.suffix in TORCH_FILES:
+        try:
+            from pixeldiff.export import export_weights
+        except ImportError as error:
+            raise UserError(f"{path} needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+        export_weights(path, folder / f"{path.stem}.onnx")
+        path = folder / f"{path.stem}.onnx"
+    return EdgeDetector(path, threads=1 if workers > 1 else None)
+
+
+def _classifier(path: Path) -> Callable[[Array], Array]:
+    """Scores of the classes for uint8 pictures N x H x W x 3."""
+    try:
+        import torch
+
+        from pixeldiff.checkpoint import load_model
+    except ImportError as error:
+        raise UserError(f"{path} needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+    model = load_model(path)
+
+    def classify(images: Array) -> Array:
+        with torch.inference_mode():
+            scores: Array = model(torch.from_numpy(np.stack([pictures.normalise(image) for image in images]))).numpy()
+        return scores
+
+    return classify
+
+
+# --- data --------------------------------------------------------------------------------------------------------
+
+
+def _root(data: Path | None, *names: str) -> Path:
+    """The folder given, or the one of that name in it or in PIXELDIFF_DATA."""
+    base = data or Path(os.environ.get("PIXELDIFF_DATA") or ".")
+    if not base.is_dir():
+        raise UserError(f"no data folder {base}; give one with --data")
+    return next((base / name for name in names if (base / name).is_dir()), base)
+
+
+def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[Array, list[Array]]]]]:
+    """The test pictures of a BSDS500 folder, each read with its annotators' maps when it is its turn."""
+    files = sorted((root / "images" / "test").glob("*.jpg"))[:limit]
+    if not files:
+        raise UserError(f"no images/test/*.jpg in {root}; give the BSDS500 folder with --data")
+
+    def reader(path: Path) -> Callable[[], tuple[Array, list[Array]]]:
+        def read() -> tuple[Array, list[Array]]:
+            from scipy.io import loadmat
+
+            truth = loadmat(root / "groundTruth" / "test" / f"{path.stem}.mat")["groundTruth"]
+            return pictures.read(path), [truth[0, k]["Boundaries"][0, 0] > 0 for k in range(truth.shape[1])]
+
+        return read
+
+    return "BSDS500 test", [reader(path) for path in files]
+
+
+def _cifar(root: Path, seed: int, limit: int | None) -> tuple[str, Any]:
+    """CIFAR-100-C as published."""
+    from pixeldiff.robustness import PublishedCifarC
+
+    if not (root / "labels.npy").exists():
+        raise UserError(f"no labels.npy in {root}; give the CIFAR-100-C folder with --data")
+    return "CIFAR-100-C as published", PublishedCifarC(root, limit)

@@ -1,0 +1,129 @@
+"""`pixeldiff robustness` as a user runs it, on small data sets of the real layouts and networks of random weights."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from pixeldiff.cli import main
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["robustness", *map(str, arguments)])
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """An edge network of random weights, as safetensors and ONNX."""
+    import torch
+
+    from pixeldiff.checkpoint import save_model
+    from pixeldiff.export import export_weights
+    from pixeldiff.models import create_model
+
+    folder = tmp_path_factory.mktemp("network")
+    torch.manual_seed(0)
+    save_model(create_model("tiny-l"), folder / "first.safetensors")
+    torch.manual_seed(1)
+    save_model(create_model("tiny-l"), folder / "other.safetensors")
+    export_weights(folder / "first.safetensors", folder / "first.onnx")
+    return folder
+
+
+@pytest.fixture
+def bsds(tmp_path, rng):
+    """Two pictures and their annotations in the layout of BSDS500."""
+    for part in ("images", "groundTruth"):
+        (tmp_path / part / "test").mkdir(parents=True)
+    for name in ("1", "2"):
+        Image.fromarray(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)).save(tmp_path / f"images/test/{name}.jpg")
+        truth = np.empty((1, 2), object)
+        for k in range(2):
+            truth[0, k] = {"Boundaries": (rng.random((48, 64)) < 0.05).astype(np.uint8)}
+        savemat(tmp_path / f"groundTruth/test/{name}.mat", {"groundTruth": truth})
+    return tmp_path
+
+
+def test_the_edge_table_from_two_networks(bsds, network, tmp_path, capsys):
+    scores, plot = tmp_path / "r.json", tmp_path / "r.png"
+    given = ["--task", "edges", "--model", network / "first.onnx", network / "other.safetensors", "--data", bsds]
+    asked = ["--severity", 1, 5, "--kinds", "fog", "jpeg_compression", "--json", scores]
+    assert run(*given, *asked, "--plot", plot) == 0
+    printed = capsys.readouterr().out
+    assert "other against first, all levels: ahead in" in printed
+    assert "first (L5)" in printed
+    content = json.loads(scores.read_text())
+    assert len(content["cells"]) == 2 * (1 + 2 * 2)
+    assert {"ods", "ois"} <= set(content["cells"][0])
+    assert [c["severity"] for c in content["comparisons"]] == [1, 5, None]
+    assert Image.open(plot).width > 100
+    # Again: nothing is scored anew, the same is printed.
+    assert run(*given, *asked) == 0
+    assert capsys.readouterr().out == printed
+    assert json.loads(scores.read_text()) == content
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory):
+    """Two narrow networks of random weights for 100 classes."""
+    import torch
+
+    from pixeldiff.checkpoint import save_model
+    from pixeldiff.models import create_model
+
+    folder = tmp_path_factory.mktemp("classifiers")
+    for seed, name in enumerate(("resnet18_binary_cifar", "resnet18_bipdc_cifar")):
+        torch.manual_seed(seed)
+        save_model(create_model(name, width=0.125, classes=100), folder / f"{name}.safetensors")
+    return folder
+
+
+def test_the_classification_table_from_published_files(classifiers, tmp_path, rng, capsys):
+    np.save(tmp_path / "labels.npy", np.tile(rng.integers(0, 100, 6), 5).astype(np.uint8))
+    for kind in ("fog", "snow"):
+        np.save(tmp_path / f"{kind}.npy", rng.integers(0, 256, (30, 32, 32, 3), dtype=np.uint8))
+    models = [classifiers / f"{name}.safetensors" for name in ("resnet18_binary_cifar", "resnet18_bipdc_cifar")]
+    given = ["--task", "classify", "--model", *models, "--data", tmp_path, "--json", tmp_path / "r.json"]
+    assert run(*given, "--kinds", "fog", "snow") == 0
+    assert "resnet18_bipdc_cifar against resnet18_binary_cifar, all levels" in capsys.readouterr().out
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert (content["data"], content["pictures"]) == ("CIFAR-100-C as published", 6)
+    assert {(c["kind"], c["severity"]) for c in content["cells"]} == {(k, s) for k in ("fog", "snow") for s in (1, 5)}
+    assert all(c["top1"] in [100 * n / 6 for n in range(7)] for c in content["cells"])
+    assert run(*given) == 2  # the other kinds are not there
+    assert "gaussian_noise.npy" in capsys.readouterr().err
+
+
+def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):
+    once = ["--task", "edges", "--model", network / "first.onnx", "--data", bsds, "--limit", 1]
+    assert run(*once, "--kinds", "fog", "--kinds", "snow", "--severity", 2) == 0
+    repeated = capsys.readouterr().out
+    assert run(*once, "--severity", 2, "--kinds", "fog", "snow") == 0
+    assert capsys.readouterr().out == repeated
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--model", "missing.onnx"], "no weights file missing.onnx"),
+        (["--model", "nonsense"], "nonsense"),
+        (["--model", "NET", "--model", "NET"], "given twice"),
+        (["--model", "NET", "--kinds", "rain"], "unknown corruption 'rain'"),
+        (["--model", "NET", "--data", "nowhere"], "no data folder nowhere"),
+        (["--model", "NET", "--data", "."], "no images/test"),
+        (["--model", "NET", "--severity", "7"], "7"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, says, bsds, network, tmp_path, monkeypatch, capsys):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    given = [str(network / "first.onnx") if a == "NET" else a for a in arguments]
+    data = [] if "--data" in given else ["--data", bsds]
+    assert run("--task", "edges", *given, *data) == 2
+    message = capsys.readouterr().err
+    assert says in message
+    assert message.count("\n") == 1
