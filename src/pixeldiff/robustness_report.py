@@ -110,7 +110,7 @@ def plot(results: Results, models: Sequence[str], grid: Sequence[Condition], pat
     for severity, axis in zip(severities, axes[:, 0], strict=True):
         _panel(axis, results, models, kinds, severity, metric)
         axis.set_ylabel("ODS" if metric == "ods" else "top-1 (%)")
-        axis.set_title(f"level {severity}", loc="left", fontsize=10)
+        axis.set_title(f"level {severity} (dashed: clean)", loc="left", fontsize=10)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper right", ncols=len(models), frameon=False)
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / figure.get_figheight()))
     try:
