@@ -8,7 +8,7 @@ from PIL import Image
 
 from pixeldiff.checkpoint import load_model
 from pixeldiff.errors import UserError
-from pixeldiff.export import OUTPUTS, PARITY, export_onnx, export_weights
+from pixeldiff.export import OUTPUTS, PARITY, align_channels, export_onnx, export_weights
 from pixeldiff.layers import fuse
 from pixeldiff.models import create_model
 
@@ -37,6 +37,22 @@ def test_export_agrees_with_the_network(tmp_path, name):
     np.testing.assert_allclose(edges, expected, atol=PARITY)
     for k in (0, 1, 3):
         np.testing.assert_allclose(maps[k], sides[k], atol=1e-3)
+
+
+@pytest.mark.parametrize("width", [5, 20, 30])
+def test_aligned_channels_change_nothing(width):
+    torch.manual_seed(0)
+    model = create_model("small", width=width, side_channels=9).eval()
+    x = torch.randn(1, 3, 33, 50)
+    with torch.no_grad():
+        expected = model(x)
+        aligned = align_channels(fuse(model))
+        torch.testing.assert_close(aligned(x), expected, atol=1e-5, rtol=1e-5)
+    assert {c.out_channels for c in aligned.modules() if isinstance(c, torch.nn.Conv2d) and c.out_channels % 8} <= {
+        1,
+        4,
+        5,
+    }
 
 
 @pytest.mark.parametrize("name", ["table5_pidinet", "table5_pidinet-small", "table5_pidinet-tiny-l", "table5_baseline"])

