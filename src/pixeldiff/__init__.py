@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "UserError": "pixeldiff.errors",
     "EdgeDetector": "pixeldiff.runtime.edges",
+    "evaluate_edges": "pixeldiff.metrics.evaluate",
     "create_model": "pixeldiff.models",
     "list_models": "pixeldiff.models",
     "load_model": "pixeldiff.checkpoint",

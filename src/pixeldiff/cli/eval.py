@@ -1,0 +1,249 @@
+"""`pixeldiff eval`: score folders of edge maps, or a network, against human boundaries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from pixeldiff.errors import UserError
+from pixeldiff.metrics import maps as edge_maps
+from pixeldiff.metrics.edges import BSDS_MAX_DIST
+from pixeldiff.metrics.evaluate import Evaluation, Settings, evaluate_edges
+from pixeldiff.metrics.maps import DetectedMap, EdgeMap, find_maps
+from pixeldiff.metrics.truth import Truth, find_truth, refuse_missing
+from pixeldiff.weights import find, sha256
+
+
+@dataclass(frozen=True)
+class Dataset:
+    max_dist: float = BSDS_MAX_DIST
+    human: tuple[float, float] | None = None  # recall and precision of each annotator against the others
+
+
+DATASETS = {
+    "bsds500": Dataset(human=(0.7240, 0.9014)),
+    "nyud": Dataset(max_dist=0.011),
+    "multicue": Dataset(),
+    "biped": Dataset(),
+    "custom": Dataset(),
+}
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@click.argument("maps", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--truth", type=click.Path(path_type=Path), help="Folder of .mat or .png, pair list, or JSON list.")
+@click.option("--dataset", type=click.Choice(list(DATASETS)), default="custom", help="Sets the tolerance.")
+@click.option("--data", type=_FOLDER, help="Folder of the data set: images/test and groundTruth/test (bsds500).")
+@click.option("--average", nargs=2, type=_FOLDER, help="Score the mean of two folders of maps (NYUD RGB and HHA).")
+@click.option("--model", help="Score a shipped network instead of maps.")
+@click.option("--weights", type=_FILE, help="Score the network in this .onnx, .safetensors or .pth file.")
+@click.option("--max-dist", type=float, help="Tolerance as a part of the image diagonal; overrides --dataset.")
+@click.option("--nms-radius", type=int, default=1, show_default=True, help="Reach of non-maximum suppression.")
+@click.option("--no-nms", is_flag=True, help="The maps are thin already.")
+@click.option("--ceval", is_flag=True, help="Score the maps as they are: no suppression, no thinning.")
+@click.option("--thresholds", type=int, default=99, show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), help="Pictures at a time; by default one per core.")
+@click.option("--json", "json_file", type=_FILE, help="Write the scores; counts per picture are kept beside it.")
+@click.option("--plot", type=_FILE, help="Draw precision-recall curves: .png, .svg or .pdf.")
+@click.option("--text-files", type=_FOLDER, help="Write eval_bdry*.txt and <picture>_ev1.txt.")
+@click.option("--per-image", type=_FILE, help="Write the best point of each picture as CSV.")
+def eval(  # the verb's name
+    maps: tuple[Path, ...],
+    truth: Path | None,
+    dataset: str,
+    data: Path | None,
+    average: tuple[Path, Path] | None,
+    model: str | None,
+    weights: Path | None,
+    max_dist: float | None,
+    nms_radius: int,
+    no_nms: bool,
+    ceval: bool,
+    thresholds: int,
+    workers: int | None,
+    json_file: Path | None,
+    plot: Path | None,
+    text_files: Path | None,
+    per_image: Path | None,
+) -> None:
+    """Score folders of edge MAPS (.png, .npy or .mat) against human boundaries: ODS, OIS, AP, R50.
+
+    Several folders are compared in one table and one plot.
+    """
+    defaults = DATASETS[dataset]
+    settings = Settings(
+        max_dist=defaults.max_dist if max_dist is None else max_dist,
+        nms=not (no_nms or ceval),
+        nms_radius=nms_radius,
+        thin=not ceval,
+        thresholds=thresholds,
+    )
+    _check_outputs(plot, [json_file, plot, per_image])
+    truths = _find_truths(truth, dataset, data)
+    workers = workers or os.cpu_count() or 1
+    with _network(model, weights, workers) as detector:
+        sources = _sources(maps, average, detector, truths)
+        results = {name: _run(name, source, truths, settings, workers, json_file) for name, source in sources.items()}
+    _report(results, defaults, json_file, plot, text_files, per_image)
+
+
+def _check_outputs(plot: Path | None, files: list[Path | None]) -> None:
+    """Mistakes that would only show after the work."""
+    for file in files:
+        if file is not None and not file.parent.is_dir():
+            raise UserError(f"no folder {file.parent} to write {file.name} into; make it first")
+    if plot is not None:
+        from pixeldiff.metrics.plots import check_plot
+
+        check_plot(plot)
+
+
+def _find_truths(truth: Path | None, dataset: str, data: Path | None) -> dict[str, Truth]:
+    if truth is not None:
+        return find_truth(truth)
+    if data is None:
+        raise UserError("what is the truth? give --truth FOLDER_OR_LIST, or --dataset bsds500 --data FOLDER")
+    if dataset != "bsds500":
+        raise UserError(f"--data knows the layout of bsds500 only; for {dataset} name the truth: --truth LIST")
+    folder = data / "groundTruth" / "test"
+    if not folder.is_dir():
+        raise UserError(f"{data} is not BSDS500: there is no groundTruth/test in it")
+    found = find_truth(folder)
+    return {name: replace(one, picture=data / "images" / "test" / f"{name}.jpg") for name, one in found.items()}
+
+
+@dataclass(frozen=True)
+class _Detector:
+    name: str
+    detect: Any  # runtime.EdgeDetector, which is not imported to score maps
+    digest: str
+
+    def maps(self, truths: dict[str, Truth]) -> dict[str, EdgeMap]:
+        pictures = {name: one.picture for name, one in truths.items() if one.picture is not None}
+        if len(pictures) < len(truths):
+            raise UserError("this truth does not name its pictures; use --dataset bsds500 --data FOLDER or a pair list")
+        refuse_missing(Path("the data set"), pictures.values())
+        return {name: DetectedMap(self.detect, path, self.digest) for name, path in pictures.items()}
+
+
+@contextmanager
+def _network(model: str | None, weights: Path | None, workers: int) -> Iterator[_Detector | None]:
+    """The network to score, if one is asked for. Files of the torch world are exported for the time being."""
+    if model is None and weights is None:
+        yield None
+        return
+    if model is not None and weights is not None:
+        raise UserError("give --model NAME or --weights FILE, not both")
+    path = weights if weights is not None else find(str(model), ".onnx")
+    if not path.is_file():
+        raise UserError(f"no weights file {path}; check the name")
+    from pixeldiff import EdgeDetector
+
+    needs_export = path.suffix != ".onnx"
+    with tempfile.TemporaryDirectory() if needs_export else nullcontext("") as folder:
+        graph = _export(path, Path(folder) / f"{path.stem}.onnx") if needs_export else path
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        yield _Detector(model or path.stem, EdgeDetector(graph, threads=threads), sha256(path))
+
+
+def _export(path: Path, graph: Path) -> Path:
+    """ONNX from a torch file. In a process of its own: scoring never imports torch."""
+    command = [sys.executable, "-m", "pixeldiff", "export", str(path), "--to", str(graph)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
+        raise UserError(last[0].removeprefix("pixeldiff: "))
+    return graph
+
+
+def _sources(
+    maps: tuple[Path, ...], average: tuple[Path, Path] | None, detector: _Detector | None, truths: dict[str, Truth]
+) -> dict[str, dict[str, EdgeMap]]:
+    """What to score, by the name that tables and legends show."""
+    sources: dict[str, dict[str, EdgeMap]] = {}
+    for folder in maps:
+        name = folder.resolve().name
+        sources[str(folder) if name in sources else name] = find_maps(folder)
+    if average is not None:
+        first, second = (find_maps(folder) for folder in average)
+        names = [folder.resolve().name for folder in average]
+        sources["+".join(names)] = edge_maps.average(first, second)
+    if detector is not None:
+        sources[detector.name] = detector.maps(truths)
+    if not sources:
+        raise UserError("nothing to score: give folders of maps, --average A B, --model NAME or --weights FILE")
+    return sources
+
+
+def _run(
+    name: str,
+    source: dict[str, EdgeMap],
+    truths: dict[str, Truth],
+    settings: Settings,
+    workers: int,
+    json_file: Path | None,
+) -> Evaluation:
+    cache = None if json_file is None else json_file.with_name(json_file.name + ".cache")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=len(source))
+        return evaluate_edges(
+            source,
+            truths,
+            settings,
+            workers=workers,
+            cache=cache,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )
+
+
+def _report(
+    results: dict[str, Evaluation],
+    dataset: Dataset,
+    json_file: Path | None,
+    plot: Path | None,
+    text_files: Path | None,
+    per_image: Path | None,
+) -> None:
+    from pixeldiff.metrics import report
+
+    if json_file is not None:
+        report.write_json(json_file, [report.to_dict(name, one) for name, one in results.items()])
+    if per_image is not None:
+        report.write_csv(per_image, results)
+    if text_files is not None:
+        for name, one in results.items():
+            report.write_text_files(text_files if len(results) == 1 else text_files / name, one)
+    if plot is not None:
+        from pixeldiff.metrics.plots import plot_curves
+
+        plot_curves(plot, {name: one.summary for name, one in results.items()}, dataset.human)
+    wide = max(4, *map(len, results))
+    click.echo(f"{'maps':{wide}}     ODS     OIS      AP     R50  crispness  pictures")
+    for name, one in results.items():
+        s = one.summary
+        scores = "  ".join(f"{number:.4f}" for number in (s.ods, s.ois, s.ap, s.r50))
+        click.echo(f"{name:{wide}}  {scores}  {one.crispness:9.4f}  {len(one.pictures):8}")
+    click.echo(_described(next(iter(results.values())).settings))
+
+
+def _described(settings: Settings) -> str:
+    thinning = "thinned" if settings.thin else "as they are"
+    suppressed = f"suppressed with radius {settings.nms_radius}" if settings.nms else "not suppressed"
+    tolerance = f"tolerance {settings.max_dist} of the diagonal"
+    return f"Maps {suppressed}, {thinning}; {settings.thresholds} thresholds; {tolerance}."

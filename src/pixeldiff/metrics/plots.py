@@ -1,0 +1,85 @@
+"""Precision-recall curves over lines of equal F, as the papers draw them (Matplotlib, extra `eval`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from pixeldiff.errors import UserError
+from pixeldiff.metrics.edges import Summary
+
+SUFFIXES = (".png", ".svg", ".pdf")
+# Okabe and Ito's colours, told apart by colour-blind readers; the dashes do it in grey print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+
+
+def check_plot(path: Path) -> None:
+    """An error before the work rather than after it."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"cannot plot to {path.name!r}; give a name that ends in {', '.join(SUFFIXES)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UserError("plots need Matplotlib; install it with: pip install 'pixeldiff[eval]'") from error
+
+
+def plot_curves(path: Path, summaries: dict[str, Summary], human: tuple[float, float] | None = None) -> None:
+    """One curve per summary, best ODS first in the legend; `human` is the annotators' (recall, precision)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 5.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _draw_equal_f(axes)
+    if human is not None:
+        recall, precision = human
+        f = 2 * recall * precision / (recall + precision)
+        axes.plot(recall, precision, "o", color="#444444", markersize=7, label=f"[F={f:.3f}] Human", zorder=3)
+    ranked = sorted(summaries.items(), key=lambda item: -item[1].ods)
+    for k, (name, summary) in enumerate(ranked):
+        colour, dash = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
+        seen = summary.curve.all_prediction > 0  # where nothing is predicted there is no precision
+        axes.plot(
+            summary.curve.recall[seen],
+            summary.curve.precision[seen],
+            dash,
+            color=colour,
+            linewidth=2,
+            label=f"[F={summary.ods:.3f}] {name}",
+        )
+        axes.plot(summary.ods_point.recall, summary.ods_point.precision, "s", color=colour, markersize=5)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Recall", ylabel="Precision", aspect="equal")
+    ticks = np.linspace(0, 1, 11)
+    axes.set_xticks(ticks)
+    axes.set_yticks(ticks)
+    axes.grid(color="#dddddd", linewidth=0.5)
+    axes.legend(loc="lower left", framealpha=0.95, fontsize=9)
+    _save(figure, path)
+
+
+def _draw_equal_f(axes: object) -> None:
+    for f in np.arange(1, 10) / 10:
+        recall = np.linspace(f / (2 - f), 1, 200)
+        axes.plot(recall, f * recall / (2 * recall - f), color="#8fbf8f", linewidth=0.8, zorder=1)  # type: ignore[attr-defined]
+        axes.annotate(  # type: ignore[attr-defined]
+            f"{f:.1f}", (1, f / (2 - f)), xytext=(3, 0), textcoords="offset points", fontsize=7, color="#4d804d",
+            va="center", annotation_clip=False,
+        )  # fmt: skip
+
+
+def _save(figure: object, path: Path) -> None:
+    import matplotlib
+
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        # Without dates and random names the same curves give the same file.
+        dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
+        with matplotlib.rc_context({"svg.hashsalt": "pixeldiff"}):
+            figure.savefig(temporary, dpi=200, metadata=dated)  # type: ignore[attr-defined]
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,135 @@
+"""Human boundaries on disk, in the layouts that people have, found by the picture's name.
+
+- a folder of BSDS .mat files: groundTruth{k}.Boundaries, one annotator per k;
+- a folder of PNGs: one annotator;
+- a folder of folders of PNGs: one folder per annotator;
+- a list (.lst, .txt) of lines "image label", relative to the list's folder; further columns are ignored;
+- a JSON array of [image, label] pairs, as BIPED, BRIND and UDED come.
+In label pictures channel 0 counts, and a boundary is at least half of full strength (above 0 in 0/1 masks).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pixeldiff.errors import UserError
+from pixeldiff.metrics.mat import describe, read_mat
+
+Mask = NDArray[np.bool_]
+LABEL_SUFFIXES = (".png", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The annotators of one picture: one .mat file, or one label picture each. `picture` if the list names it."""
+
+    files: tuple[Path, ...]
+    picture: Path | None = None
+
+    def load(self) -> list[Mask]:
+        if self.files[0].suffix == ".mat":
+            return read_bsds(self.files[0])
+        return [read_label(path) for path in self.files]
+
+    def digest(self) -> str:
+        return hashlib.sha256(b"".join(path.read_bytes() for path in self.files)).hexdigest()
+
+
+def find_truth(source: Path) -> dict[str, Truth]:
+    """The truth of each picture, by the picture's name without its ending."""
+    if source.is_dir():
+        return _in_folder(source)
+    if not source.exists():
+        raise UserError(f"no truth {source}; give a folder of .mat or .png files, a pair list or a JSON list")
+    pairs = _json_pairs(source) if source.suffix == ".json" else _list_pairs(source)
+    truths: dict[str, Truth] = {}
+    for image, label in pairs:
+        if image.stem in truths:
+            raise UserError(f"{source} names two pictures {image.stem}; scores need one label per name")
+        truths[image.stem] = Truth((label,), image)
+    refuse_missing(source, [label for truth in truths.values() for label in truth.files])
+    return truths
+
+
+def _in_folder(folder: Path) -> dict[str, Truth]:
+    if mats := sorted(folder.glob("*.mat")):
+        return {path.stem: Truth((path,)) for path in mats}
+    if labels := _labels(folder):
+        return {path.stem: Truth((path,)) for path in labels}
+    annotators: dict[str, list[Path]] = {}
+    for one in sorted(path for path in folder.iterdir() if path.is_dir()):
+        for path in _labels(one):
+            annotators.setdefault(path.stem, []).append(path)
+    if annotators:
+        return {name: Truth(tuple(annotators[name])) for name in sorted(annotators)}
+    hint = ""
+    if (folder / "groundTruth").is_dir():
+        hint = f"; this looks like BSDS500 itself: use --dataset bsds500 --data {folder}"
+    raise UserError(f"{folder} holds no .mat files, no label pictures and no folders of label pictures{hint}")
+
+
+def _labels(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in LABEL_SUFFIXES)
+
+
+def _list_pairs(source: Path) -> Iterable[tuple[Path, Path]]:
+    lines = [line.split() for line in source.read_text().splitlines() if line.strip()]
+    for columns in lines:
+        if len(columns) < 2:
+            raise UserError(f"{source} names pictures only ({columns[0]}); each line needs 'image label'")
+        yield source.parent / columns[0], source.parent / columns[1]
+
+
+def _json_pairs(source: Path) -> Iterable[tuple[Path, Path]]:
+    try:
+        rows = json.loads(source.read_text())
+        pairs = [(source.parent / image, source.parent / label) for image, label in rows]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{source} is not a JSON array of [image, label] pairs ({error})") from error
+    return pairs
+
+
+def refuse_missing(source: Path, files: Iterable[Path]) -> None:
+    if missing := [str(path) for path in files if not path.is_file()]:
+        raise UserError(f"{source} names {len(missing)} files that are not there: {shortened(missing)}")
+
+
+def shortened(names: list[str], most: int = 10) -> str:
+    """A list for a message, at most ten names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def read_bsds(path: Path) -> list[Mask]:
+    """One mask per annotator of a BSDS .mat file."""
+    variables = read_mat(path)
+    try:
+        cells = variables["groundTruth"].ravel()
+        return [np.ascontiguousarray(cell["Boundaries"][0, 0], dtype=bool) for cell in cells]
+    except (KeyError, ValueError, IndexError) as error:
+        raise UserError(
+            f"{path} is not BSDS truth: expected groundTruth{{k}}.Boundaries, found {describe(variables)}"
+        ) from error
+
+
+def read_label(path: Path) -> Mask:
+    """The mask of a label picture."""
+    try:
+        with Image.open(path) as file:
+            label = np.asarray(file if file.mode != "P" else file.convert("RGB"))
+    except OSError as error:
+        raise UserError(f"{path} is not a readable picture ({error}); copy or save it again") from error
+    if label.ndim == 3:
+        label = label[..., 0]
+    if label.dtype == bool or label.max(initial=0) <= 1:
+        return label > 0
+    full = 255 if label.dtype == np.uint8 else 65535
+    mask: Mask = label >= (full + 1) // 2
+    return mask

@@ -1,0 +1,106 @@
+"""`pixeldiff eval` as it is typed."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pixeldiff.cli import main
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture
+def folders(tmp_path, rng):
+    """Two folders of maps and one of truth, four small pictures."""
+    for folder in ("good", "poor", "truth"):
+        (tmp_path / folder).mkdir()
+    for k in range(4):
+        truth = np.zeros((40, 50), dtype=bool)
+        truth[8 + 5 * k, 6:44] = True
+        noise = rng.random(truth.shape).astype(np.float32)
+        Image.fromarray((truth * 255).astype(np.uint8)).save(tmp_path / "truth" / f"{k}.png")
+        np.save(tmp_path / "good" / f"{k}.npy", 0.9 * truth + 0.05 * noise)
+        np.save(tmp_path / "poor" / f"{k}.npy", 0.3 * truth + 0.6 * noise)
+    return tmp_path
+
+
+def test_scores_one_folder(folders, capsys):
+    out = folders / "good.json"
+    assert run("eval", folders / "good", "--truth", folders / "truth", "--json", out, "--thresholds", 9) == 0
+    scores = json.loads(out.read_text())
+    assert {"ods", "ois", "ap", "r50", "curve"} <= set(scores)
+    assert set(scores["curve"]) == {"threshold", "recall", "precision", "f"}
+    assert len(scores["curve"]["f"]) == 9
+    assert scores["ods"] > 0.9
+    assert f"{scores['ods']:.4f}" in capsys.readouterr().out
+    assert (folders / "good.json.cache").exists()
+
+
+def test_compares_folders_and_writes_everything(folders, capsys):
+    files = {name: folders / name for name in ("all.json", "pr.svg", "each.csv")}
+    outputs = ("--json", files["all.json"], "--plot", files["pr.svg"], "--per-image", files["each.csv"])
+    given = ("eval", folders / "good", folders / "poor", "--truth", folders / "truth", "--thresholds", 5)
+    assert run(*given, *outputs, "--text-files", folders / "text") == 0
+    results = json.loads(files["all.json"].read_text())["results"]
+    assert [one["name"] for one in results] == ["good", "poor"]
+    assert results[0]["ods"] > results[1]["ods"]
+    assert len(files["each.csv"].read_text().splitlines()) == 1 + 2 * 4
+    assert (folders / "text" / "poor" / "3_ev1.txt").exists()
+    before = {name: path.read_bytes() for name, path in files.items()}
+    assert run(*given, *outputs, "--workers", 1) == 0
+    assert {name: path.read_bytes() for name, path in files.items()} == before
+
+
+def test_average_and_ceval(folders, capsys):
+    truth = ("--truth", folders / "truth", "--thresholds", 3)
+    assert run("eval", "--average", folders / "good", folders / "poor", *truth) == 0
+    assert "good+poor" in capsys.readouterr().out
+    assert run("eval", folders / "good", *truth, "--ceval") == 0
+    assert "not suppressed, as they are" in capsys.readouterr().out
+
+
+def test_golden_bench(data, tmp_path):
+    bench = data / "bsds-bench"
+    given = ("eval", bench / "png", "--truth", bench / "groundTruth", "--no-nms", "--thresholds", 5)
+    assert run(*given, "--text-files", tmp_path) == 0
+    ours, expected = np.loadtxt(tmp_path / "eval_bdry.txt"), np.loadtxt(bench / "expected" / "eval_bdry.txt")
+    np.testing.assert_allclose(ours, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["good"], "what is the truth"),
+        (["--truth", "truth"], "nothing to score"),
+        (["good", "--truth", "nowhere"], "no truth"),
+        (["good", "--truth", "truth", "--plot", "pr.gif"], "cannot plot"),
+        (["good", "--truth", "truth", "--json", "no/such/folder.json"], "no folder"),
+        (["good", "--dataset", "nyud", "--data", "truth"], "layout of bsds500 only"),
+        (["good", "--dataset", "bsds500", "--data", "truth"], "is not BSDS500"),
+        (["good", "--truth", "truth", "--max-dist", "2"], "max_dist"),
+        (["--weights", "none.onnx", "--truth", "truth"], "no weights file"),
+    ],
+)
+def test_mistakes_are_one_line(folders, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(folders)
+    assert run("eval", *arguments) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_scoring_maps_needs_no_torch(folders):
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pixeldiff.cli import main\n"
+        f"main(['eval', r'{folders / 'good'}', '--truth', r'{folders / 'truth'}', '--thresholds', '3'])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

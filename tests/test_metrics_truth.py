@@ -1,0 +1,103 @@
+"""Truth in every layout, and errors that say what to do."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from pixeldiff.errors import UserError
+from pixeldiff.metrics.truth import find_truth, read_label
+
+
+def save_label(path, mask, full=255):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray((mask * full).astype(np.uint8)).save(path)
+
+
+def save_bsds(path, masks):
+    cells = np.empty((1, len(masks)), dtype=object)
+    for k, mask in enumerate(masks):
+        cells[0, k] = {"Boundaries": mask.astype(np.uint8), "Segmentation": mask.astype(np.uint16)}
+    savemat(path, {"groundTruth": cells})
+
+
+@pytest.fixture
+def masks(rng):
+    return [rng.random((9, 7)) < 0.3 for _ in range(3)]
+
+
+def test_bsds_files(tmp_path, masks):
+    save_bsds(tmp_path / "12.mat", masks)
+    truth = find_truth(tmp_path)
+    assert list(truth) == ["12"]
+    np.testing.assert_array_equal(truth["12"].load(), masks)
+
+
+def test_real_bsds_file(data):
+    truth = find_truth(data / "BSDS500" / "groundTruth" / "test")
+    assert len(truth) == 200
+    loaded = truth["100007"].load()
+    assert 4 <= len(loaded) <= 9
+    assert {mask.shape for mask in loaded} == {(321, 481)}
+
+
+def test_folder_of_labels_is_one_annotator(tmp_path, masks):
+    save_label(tmp_path / "a.png", masks[0])
+    save_label(tmp_path / "b.png", masks[1], full=1)  # a 0/1 mask
+    truth = find_truth(tmp_path)
+    np.testing.assert_array_equal(truth["a"].load(), [masks[0]])
+    np.testing.assert_array_equal(truth["b"].load(), [masks[1]])
+
+
+def test_folder_per_annotator(tmp_path, masks):
+    for k, mask in enumerate(masks):
+        save_label(tmp_path / f"annotator{k}" / "a.png", mask)
+    save_label(tmp_path / "annotator0" / "b.png", masks[0])
+    truth = find_truth(tmp_path)
+    np.testing.assert_array_equal(truth["a"].load(), masks)
+    assert len(truth["b"].load()) == 1
+
+
+@pytest.mark.parametrize("kind", ["pairs", "scale column", "json"])
+def test_lists(tmp_path, masks, kind):
+    save_label(tmp_path / "gt" / "label_of_a.png", masks[0])
+    row = ["images/a.jpg", "gt/label_of_a.png"]
+    path = tmp_path / ("list.json" if kind == "json" else "list.lst")
+    path.write_text(json.dumps([row]) if kind == "json" else " ".join(row + ["0.5"] * (kind != "pairs")) + "\n\n")
+    truth = find_truth(path)
+    assert truth["a"].picture == tmp_path / "images" / "a.jpg"
+    np.testing.assert_array_equal(truth["a"].load(), [masks[0]])
+
+
+def test_label_pictures_use_channel_0_and_half_strength(tmp_path):
+    levels = np.array([[0, 127, 128, 255]], dtype=np.uint8)
+    colour = np.stack([levels, 255 - levels, 255 - levels], axis=-1)
+    Image.fromarray(colour).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_label(tmp_path / "a.png"), [[False, False, True, True]])
+
+
+def test_errors_teach(tmp_path, masks):
+    with pytest.raises(UserError, match="no truth"):
+        find_truth(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"no \.mat files"):
+        find_truth(tmp_path)
+    (tmp_path / "groundTruth").mkdir()
+    with pytest.raises(UserError, match="--dataset bsds500"):
+        find_truth(tmp_path)
+    (tmp_path / "images.lst").write_text("images/a.jpg\n")
+    with pytest.raises(UserError, match="names pictures only"):
+        find_truth(tmp_path / "images.lst")
+    (tmp_path / "pairs.lst").write_text("".join(f"{k}.jpg {k}.png\n" for k in range(12)))
+    with pytest.raises(UserError, match=r"12 files that are not there.*and 2 more"):
+        find_truth(tmp_path / "pairs.lst")
+    (tmp_path / "bad.json").write_text('{"a": 1}')
+    with pytest.raises(UserError, match="JSON array"):
+        find_truth(tmp_path / "bad.json")
+    savemat(tmp_path / "x.mat", {"edges": np.zeros((2, 3))})
+    with pytest.raises(UserError, match="found edges 2x3"):
+        find_truth(tmp_path)["x"].load()
+    (tmp_path / "y.mat").write_bytes(b"no such thing")
+    with pytest.raises(UserError, match="not a readable"):
+        find_truth(tmp_path)["y"].load()
