@@ -89,6 +89,7 @@ class Recipe:
     evaluate: Any
     paper: str = ""  # the published number this recipe is for
     seed: int = 0
+    initial: str = ""  # weights to start from: a file or a shipped network's name
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     loop: Loop = field(default_factory=Loop)
@@ -119,7 +120,7 @@ def parse_recipe(table: dict[str, Any]) -> Recipe:
             kind = {"optimizer": Optimizer, "schedule": Schedule, "loop": Loop}[key]
             rest[key] = from_table(kind, value, key)
         else:
-            rest[key] = _typed(value, {"paper": str, "seed": int}[key], key)
+            rest[key] = _typed(value, {"paper": str, "seed": int, "initial": str}[key], key)
     return Recipe(task=module.__name__.rpartition(".")[2], model=model, **parts, **rest)
 
 

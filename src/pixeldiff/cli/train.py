@@ -10,9 +10,14 @@ import click
 @click.command()
 @click.argument("recipe", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the run.")
-def train(recipe: Path, out: Path) -> None:
-    """Train a network from a recipe; a run in --out is resumed."""
+@click.option("--resume/--no-resume", default=True, show_default=True, help="Go on with the run in --out.")
+def train(recipe: Path, out: Path, resume: bool) -> int:
+    """Train a network from a recipe (a TOML file; see recipes/ and docs/training.md).
+
+    Ctrl-C or SIGTERM writes a checkpoint and stops with exit code 130; the same command goes on from there.
+    Several processes: torchrun --nproc-per-node 2 -m pixeldiff train RECIPE --out DIR
+    """
     from pixeldiff.recipe import read_recipe
     from pixeldiff.train import train as run
 
-    run(read_recipe(recipe), out)
+    return 0 if run(read_recipe(recipe), out, resume) else 130

@@ -22,7 +22,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.tasks.edge_data import EdgePairs, collate, find_root, list_pairs, normalise
+from pixeldiff.metrics.edges import evaluate_image, summarise
+from pixeldiff.tasks.edge_data import (
+    EdgePairs,
+    Pair,
+    collate,
+    find_root,
+    list_pairs,
+    normalise,
+    read_annotators,
+    read_image,
+)
 
 
 @dataclass(frozen=True)
@@ -30,12 +40,21 @@ class Data:
     """Where the training pairs are and how they are augmented."""
 
     root: str  # a folder, or its name under PIXELDIFF_DATA
-    sources: tuple[str, ...]  # splits of a raw BSDS500
+    sources: tuple[str, ...]  # splits, lists or "images:labels" folders; see edge_data.list_pairs
     rotations: int = 1  # 16 is HED's: every 22.5 degrees
     flips: bool = False
-    scales: tuple[float, ...] = (1.0,)
+    scales: tuple[float, ...] = (1.0,)  # HED's are 1, 0.5, 1.5
     crop: int = 0  # side of the random square windows; 0 is the whole picture
     fill: bool = False  # windows of rotated pictures: false keeps to the inscribed rectangle, true mirrors beyond
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise UserError("data.sources names at least one split, list or pair of folders")
+        if self.rotations < 1 or self.crop < 0 or not self.scales or min(self.scales) <= 0:
+            raise UserError(
+                "data needs rotations >= 1, crop >= 0 and scales > 0, "
+                f"got {self.rotations}, {self.crop} and {list(self.scales)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -52,9 +71,17 @@ class Loss:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """The validation set."""
+    """The pictures that are scored while training, and the first four of them drawn. No sources: no scores."""
 
-    root: str = ""
+    root: str = ""  # as data.root, which is the default
+    sources: tuple[str, ...] = ()
+    every: int = 1  # only every so many pictures
+    thresholds: int = 99  # fewer are quicker and a little lower
+    max_dist: float = 0.0075  # NYUD: 0.011
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.thresholds < 1:
+            raise UserError(f"evaluate.every and .thresholds are at least 1, got {self.every} and {self.thresholds}")
 
 
 def robust_loss(logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: float = 1.1) -> Tensor:
@@ -71,15 +98,25 @@ def robust_loss(logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: 
     return total
 
 
+def predict(model: nn.Module, image: np.ndarray) -> np.ndarray:
+    """The edge map of an RGB picture, float32 (H, W) in [0, 1]."""
+    device = next(model.parameters()).device
+    x = normalise(torch.from_numpy(image).permute(2, 0, 1)[None].to(device))
+    with torch.no_grad():
+        edges: np.ndarray = torch.sigmoid(model(x))[0, 0].float().cpu().numpy()
+    return edges
+
+
 class Task:
     """Edges for the training loop; see TaskProtocol."""
 
     def __init__(self, recipe: Any) -> None:
         data: Data = recipe.data
         self.settings: Loss = recipe.loss
-        root = find_root(data.root)
-        pairs = [pair for source in data.sources for pair in list_pairs(root, source)]
+        self.scored: Evaluate = recipe.evaluate
+        pairs = _all_pairs(data.root, data.sources)
         self.pairs = EdgePairs(pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill)
+        self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -99,7 +136,32 @@ class Task:
         return robust_loss(logits, labels / 255, self.settings.eta, self.settings.balance).mean()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        return {}
+        """ODS, OIS and AP of the benchmark (NMS radius 1) on the held-out pictures."""
+        if not self.held_out:
+            return {}
+        counts = [
+            evaluate_image(
+                predict(model, read_image(pair.image)),
+                read_annotators(pair.label),
+                self.scored.thresholds,
+                self.scored.max_dist,
+            )
+            for pair in self.held_out
+        ]
+        summary = summarise(counts)
+        return {"ods": summary.ods, "ois": summary.ois, "ap": summary.ap}
 
     def preview(self, model: nn.Module) -> np.ndarray | None:
-        return None
+        """Four pictures side by side, their edges below, white on black."""
+        pairs = (self.held_out or self.pairs.pairs)[:4]
+        columns = []
+        for pair in pairs:
+            image = read_image(pair.image)
+            edges = np.rint(predict(model, image) * 255).astype(np.uint8)
+            columns.append(np.concatenate([image, np.repeat(edges[..., None], 3, axis=2)]))
+        height = max(column.shape[0] for column in columns)
+        return np.concatenate([np.pad(c, ((0, height - c.shape[0]), (0, 0), (0, 0))) for c in columns], axis=1)
+
+
+def _all_pairs(root: str, sources: tuple[str, ...]) -> list[Pair]:
+    return [pair for source in sources for pair in list_pairs(find_root(root), source)]

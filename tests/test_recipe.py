@@ -1,0 +1,90 @@
+"""Recipes: parsing, what is refused and how, inheritance, and every shipped file."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from pixeldiff.errors import UserError
+from pixeldiff.models import create_model
+from pixeldiff.recipe import as_table, parse_recipe, read_recipe
+
+RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
+MINIMAL = {"task": "edges", "model": {"name": "tiny"}, "data": {"root": "x", "sources": ["train"]}}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_shipped_recipe_builds(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.paper, "each recipe names the published number it is for"
+    if recipe.task == "edges":
+        create_model(**recipe.model)
+
+
+def test_defaults_are_the_papers() -> None:
+    recipe = parse_recipe(MINIMAL)
+    assert (recipe.optimizer.lr, recipe.optimizer.betas, recipe.optimizer.weight_decay) == (0.005, (0.9, 0.99), 1e-4)
+    assert (recipe.schedule.epochs, recipe.schedule.milestones, recipe.schedule.factor) == (20, (10, 16), 0.1)
+    assert (recipe.loss.eta, recipe.loss.balance, recipe.loop.batch) == (0.3, 1.1, 24)
+
+
+def test_as_table_round_trip() -> None:
+    recipe = parse_recipe({**MINIMAL, "seed": 7, "schedule": {"epochs": 3, "milestones": [1, 2.5]}})
+    assert parse_recipe(json.loads(json.dumps(as_table(recipe)))) == recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sed": 1}, ["sed", "did you mean seed"]),
+        ({"optimizer": {"learning": 1}}, ["optimizer.learning", "lr"]),
+        ({"loss": {"ete": 0.3}}, ["loss.ete", "did you mean eta"]),
+        ({"optimizer": {"lr": "big"}}, ["optimizer.lr", "number", "big"]),
+        ({"loop": {"batch": 2.5}}, ["loop.batch", "whole number"]),
+        ({"loop": {"batch": True}}, ["loop.batch", "whole number"]),
+        ({"loop": {"compile": 1}}, ["loop.compile", "true or false"]),
+        ({"loop": {"batch": 5, "accumulate": 2}}, ["loop.batch", "multiple"]),
+        ({"optimizer": {"betas": [0.9]}}, ["optimizer.betas", "list of 2"]),
+        ({"schedule": {"kind": "linear"}}, ["schedule.kind", "cosine"]),
+        ({"schedule": {"epochs": 0}}, ["schedule.epochs"]),
+        ({"data": {"root": "x"}}, ["data.sources"]),
+        ({"data": {"root": "x", "sources": []}}, ["data.sources"]),
+        ({"data": {"root": "x", "sources": "train"}}, ["data.sources", "list"]),
+        ({"data": {"root": "x", "sources": ["a"], "scales": [0]}}, ["scales"]),
+        ({"model": {"width": 3}}, ["[model]", "name"]),
+        ({"model": "tiny"}, ["model", "table"]),
+        ({"loop": 3}, ["loop", "table"]),
+        ({"task": "edge"}, ["edge", "edges"]),
+        ({"loss": {"eta": 0}}, ["loss.eta"]),
+        ({"loop": {"ema": 1}}, ["loop.ema"]),
+        ({"evaluate": {"every": 0}}, ["evaluate.every"]),
+    ],
+)
+def test_mistakes_name_the_key(change: dict, words: list[str]) -> None:
+    with pytest.raises(UserError) as error:
+        parse_recipe({**MINIMAL, **change})
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_extends_changes_one_line(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text('task = "edges"\n[model]\nname = "tiny"\n[data]\nroot = "x"\nsources = ["a"]\n')
+    (tmp_path / "other.toml").write_text('extends = "base.toml"\nmodel.pattern = "baseline"\n')
+    base, other = read_recipe(tmp_path / "base.toml"), read_recipe(tmp_path / "other.toml")
+    assert other == dataclasses.replace(base, model={"name": "tiny", "pattern": "baseline"})
+
+
+def test_extends_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('extends = "b.toml"')
+    (tmp_path / "b.toml").write_text('extends = "a.toml"')
+    with pytest.raises(UserError, match="extends itself"):
+        read_recipe(tmp_path / "a.toml")
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no recipe"):
+        read_recipe(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("task = [")
+    with pytest.raises(UserError, match="not readable TOML"):
+        read_recipe(tmp_path / "broken.toml")
