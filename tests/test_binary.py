@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from pixeldiff import lbp
-from pixeldiff.binary import BinaryPDConv2d, ReplicaPool, RPReLU
+from pixeldiff.binary import BinaryPDConv2d, ReplicaPool, RPReLU, _RPReLU
 from pixeldiff.errors import UserError
 from pixeldiff.ops import PixelPairs, binary_conv2d, binary_pdc, pixel_differences, pixel_pairs, sign
 
@@ -198,6 +198,8 @@ def test_rprelu(rng: np.random.Generator) -> None:
     x = draw(rng, 2, 3, 4, 5)
     np.testing.assert_allclose(layer(x).detach().numpy(), rprelu(layer, x.numpy()), rtol=1e-6)
     assert sum(p.numel() for p in layer.parameters()) == 9
+    inputs = [torch.from_numpy(rng.normal(size=size)).requires_grad_() for size in ((2, 3, 4, 5), 3, 3, 3)]
+    assert torch.autograd.gradcheck(_RPReLU.apply, inputs)
 
 
 @pytest.mark.parametrize(("copies", "parts", "channels"), [(1, 1, 4), (1, 2, 6), (2, 3, 6)])

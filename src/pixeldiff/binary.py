@@ -6,6 +6,7 @@ What a packed kernel has to do for `BinaryPDConv2d` is written in its docstring 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,24 @@ ACTIVATIONS = ("sum", "branch")
 FIXED_LBP: dict[str, float | None] = {"random": None, "uniform": 0.8}
 
 
+class _RPReLU(torch.autograd.Function):
+    """By hand, because it halves the time of what autograd makes of it, and that is much of a narrow network's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, before: Tensor, slope: Tensor, after: Tensor) -> Tensor:
+        z = x + before[:, None, None]
+        ctx.save_for_backward(z, slope)
+        return torch.prelu(z, slope).add_(after[:, None, None])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        z, slope = ctx.saved_tensors
+        pixels = (0, 2, 3)
+        below = gradient - torch.ops.aten.threshold_backward(gradient, z, 0)  # where z <= 0
+        to_x = torch.addcmul(gradient, below, (slope - 1)[:, None, None])
+        return to_x, to_x.sum(pixels), (below * z).sum(pixels), gradient.sum(pixels)
+
+
 class RPReLU(nn.Module):
     """PReLU between two learned shifts (ReActNet): y = prelu(x + before) + after, 3 parameters per channel."""
 
@@ -32,7 +51,8 @@ class RPReLU(nn.Module):
         self.after = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.prelu(x + self.before[:, None, None], self.slope) + self.after[:, None, None]
+        y: Tensor = _RPReLU.apply(x, self.before, self.slope, self.after)
+        return y
 
 
 class ReplicaPool(nn.Module):
@@ -138,13 +158,14 @@ class BinaryPDConv2d(nn.Module):
 
     def branches(self, x: Tensor) -> Iterator[Tensor]:
         """The normalised branches: differences first, then plain pixels; one or both."""
+        first, rest = x.split([self.differing, self.in_channels - self.differing], dim=1)
         if self.difference_weight is not None and self.difference_norm is not None:
             weight = self._binarised(self.difference_weight)
-            sums = binary_pdc(x[:, : self.differing], weight, self.kind, self.stride, self.clip, self.kernel_size)
+            sums = binary_pdc(first, weight, self.kind, self.stride, self.clip, self.kernel_size)
             yield self.difference_norm(sums)
         if self.weight is not None and self.norm is not None:
             weight = self._binarised(self.weight)
-            yield self.norm(binary_conv2d(x[:, self.differing :], weight, self.stride, self.clip))
+            yield self.norm(binary_conv2d(rest, weight, self.stride, self.clip))
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() != 4 or x.shape[1] != self.in_channels:

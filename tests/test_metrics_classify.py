@@ -1,0 +1,17 @@
+"""Top-1 and top-5 against sorting."""
+
+import numpy as np
+
+from pixeldiff.metrics.classify import accuracy, top_hits
+
+
+def test_top_k_equals_sorting(rng):
+    logits, labels = rng.normal(size=(300, 20)), rng.integers(20, size=300)
+    order = np.argsort(-logits, axis=1)
+    for k in (1, 3, 5):
+        assert top_hits(logits, labels, k) == sum(label in row[:k] for label, row in zip(labels, order, strict=True))
+
+
+def test_percent():
+    logits = np.array([[0.0, 1, 2, 3, 4, 5, 6], [6.0, 5, 4, 3, 2, 1, 0]])
+    assert accuracy(logits, np.array([6, 6])) == {"top1": 50.0, "top5": 50.0}
