@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pixeldiff.errors import UserError
 
-TASKS = ("edges",)
+TASKS = ("edges", "classify")
 
 
 class TaskProtocol(Protocol):

@@ -1,0 +1,150 @@
+"""Classification: augmentation, losses with and without a teacher, scores, and the loop over all of it."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from pixeldiff.checkpoint import load_model
+from pixeldiff.errors import UserError
+from pixeldiff.recipe import parse_recipe
+from pixeldiff.tasks.classify import Task, distillation_loss, predict
+from pixeldiff.tasks.classify_data import CifarPictures, FolderPictures
+from pixeldiff.tasks.edge_data import normalise
+from pixeldiff.train import train
+from test_cifar import write_cifar
+
+
+@pytest.fixture
+def cifar(tmp_path):
+    return write_cifar(tmp_path / "cifar-100-python")
+
+
+def recipe(root, name="resnet18_bipdc_cifar", **changes):
+    table = {
+        "task": "classify",
+        "model": {"name": name, "width": 0.125, **changes.pop("model", {})},
+        "data": {"root": str(root), **changes.pop("data", {})},
+        "optimizer": {"lr": 0.001, "betas": [0.9, 0.999], "weight_decay": 0.0},
+        "schedule": {"epochs": 0.2, "milestones": []},
+        "loop": {"batch": 8, "accumulate": 1, "workers": 0, "log_steps": 1},
+    }
+    return parse_recipe(table | changes)
+
+
+def test_windows_of_padded_pictures(cifar):
+    pictures = CifarPictures(cifar, "train", seed=3)
+    keys = [(epoch, index) for epoch in (0, 1) for index in range(40)]
+    images, labels = pictures.collate(keys)
+    assert images.shape == (80, 3, 32, 32)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert labels.tolist() == [index % 100 for _, index in keys]
+    seen = set()
+    for (epoch, index), image in zip(keys, images.permute(0, 2, 3, 1).numpy(), strict=True):
+        row, column, flip = pictures._draw(epoch)[index]
+        padded = np.zeros((40, 40, 3), np.uint8)
+        padded[4:36, 4:36] = pictures.cifar.images[index]
+        window = padded[row : row + 32, column : column + 32]
+        np.testing.assert_array_equal(image, window[:, ::-1] if flip else window)
+        seen.add((row, column, flip))
+    assert len(seen) > 50
+    # A picture's augmentation depends on seed, epoch and index, not on its batch.
+    assert torch.equal(pictures.collate([keys[70]])[0][0], images[70])
+    assert not torch.equal(CifarPictures(cifar, "train", seed=4).collate(keys)[0], images)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "colours"
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 3), ("val", 2)):
+        for label, colour in enumerate(("blue", "green", "red")):
+            (root / split / colour).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(100, size=(50 + i, 70, 3), dtype=np.uint8)
+                pixels[:, :, 2 - label] += 150
+                Image.fromarray(pixels).save(root / split / colour / f"{i}.png")
+    (root / "train" / "notes.txt").write_text("not a class")
+    return root
+
+
+def test_folder_of_classes(folder):
+    pictures = FolderPictures(folder, "train", size=24)
+    assert (len(pictures), pictures.names) == (9, ("blue", "green", "red"))
+    keys = [(0, i) for i in range(9)]
+    images, labels = pictures.collate([pictures.sample(key) for key in keys])
+    assert images.shape == (9, 3, 24, 24)
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert (2 - images.float().mean((2, 3)).argmax(1)).tolist() == labels.tolist()
+    again = pictures.collate([pictures.sample(key) for key in keys])[0]
+    later = pictures.collate([pictures.sample((1, i)) for i in range(9)])[0]
+    assert torch.equal(images, again)
+    assert not torch.equal(images, later)
+    assert FolderPictures(folder, "val", size=24).plain(1, 3)[1].tolist() == [0, 1]
+
+
+def test_plain_pictures_keep_the_centre(tmp_path):
+    (tmp_path / "val" / "one").mkdir(parents=True)
+    pixels = np.zeros((256, 300, 3), np.uint8)
+    pixels[16:240, 38:262] = 200
+    Image.fromarray(pixels).save(tmp_path / "val" / "one" / "a.png")
+    image, _ = FolderPictures(tmp_path, "val").plain(0, 1)
+    assert image.shape == (1, 3, 224, 224)
+    assert image.unique().tolist() == [200]
+
+
+def test_distillation_by_definition(rng):
+    student, teacher = (torch.from_numpy(rng.normal(size=(6, 5))) for _ in range(2))
+    for t in (1.0, 3.0):
+        p, q = (np.exp(z / t) / np.exp(z / t).sum(1, keepdims=True) for z in (teacher.numpy(), student.numpy()))
+        expected = t * t * (p * np.log(p / q)).sum(1).mean()
+        assert float(distillation_loss(student, teacher, t)) == pytest.approx(expected)
+
+
+def test_loss_is_cross_entropy_without_a_teacher(cifar):
+    task = Task(recipe(cifar))
+    batch = task.collate([task[0, i] for i in range(5)])
+    logits = torch.randn(5, 100)
+    assert float(task.loss(lambda x: logits, batch)) == pytest.approx(float(F.cross_entropy(logits, batch[1])))
+    assert len(task) == 120
+    assert task.name(3) == "train picture 3 (class 3)"
+
+
+def test_mixed_loss(cifar, tmp_path):
+    task = Task(recipe(cifar))
+    batch = task.collate([task[0, i] for i in range(4)])
+    teacher = train(recipe(cifar, "resnet18_cifar", schedule={"epochs": 0.1}), tmp_path / "t")
+    taught = Task(recipe(cifar, loss={"teacher": str(teacher), "distillation": 0.25, "temperature": 2.0}))
+    logits = torch.randn(4, 100)
+    with torch.no_grad():
+        expected = 0.75 * F.cross_entropy(logits, batch[1])
+        expected += 0.25 * distillation_loss(logits, load_model(teacher)(normalise(batch[0])), 2.0)
+    assert float(taught.loss(lambda x: logits, batch)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_predict_leaves_the_mode_alone(cifar):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 100)).train()
+    logits, labels = predict(model, CifarPictures(cifar, "test"), count=70, batch=32)
+    assert (logits.shape, labels.shape) == ((70, 100), (70,))
+    assert model.training
+
+
+def test_bad_input(cifar, folder, tmp_path):
+    with pytest.raises(UserError, match="is not CIFAR-100"):
+        Task(recipe(folder))
+    with pytest.raises(UserError, match="one folder of pictures per class"):
+        Task(recipe(cifar, data={"dataset": "folder"}))
+    with pytest.raises(UserError, match="no data folder"):
+        Task(recipe(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="cifar100 or folder"):
+        recipe(cifar, data={"dataset": "mnist"})
+    with pytest.raises(UserError, match="labels out of range"):
+        train(recipe(cifar, model={"classes": 10}), tmp_path / "out")
+    with pytest.raises(UserError, match="0 to 1"):
+        train(recipe(cifar, model={"share": 2.0}), tmp_path / "out2")
+    with pytest.raises(UserError, match="distillation is 0 to 1"):
+        recipe(cifar, loss={"distillation": 1.5})
+    (folder / "val" / "red" / "0.png").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="cannot read"):
+        FolderPictures(folder, "val").plain(0, 6)
