@@ -33,6 +33,11 @@ def recipe(root, name="resnet18_bipdc_cifar", **changes):
     return parse_recipe(table | changes)
 
 
+def trained(recipe, out):
+    train(recipe, out)
+    return out / "last.safetensors"
+
+
 def test_windows_of_padded_pictures(cifar):
     pictures = CifarPictures(cifar, "train", seed=3)
     keys = [(epoch, index) for epoch in (0, 1) for index in range(40)]
@@ -114,7 +119,7 @@ def test_loss_is_cross_entropy_without_a_teacher(cifar):
 def test_mixed_loss(cifar, tmp_path):
     task = Task(recipe(cifar))
     batch = task.collate([task[0, i] for i in range(4)])
-    teacher = train(recipe(cifar, "resnet18_cifar", schedule={"epochs": 0.1}), tmp_path / "t")
+    teacher = trained(recipe(cifar, "resnet18_cifar", schedule={"epochs": 0.1}), tmp_path / "t")
     taught = Task(recipe(cifar, loss={"teacher": str(teacher), "distillation": 0.25, "temperature": 2.0}))
     logits = torch.randn(4, 100)
     with torch.no_grad():

@@ -89,11 +89,12 @@ def predict(model: nn.Module, pictures: Pictures, count: int = 0, batch: int = 2
     """Logits and labels of the first `count` pictures (0: all), in eval mode."""
     training, logits, labels = model.training, [], []
     total = min(count or len(pictures), len(pictures))
+    device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
         for start in range(0, total, batch):
             images, right = pictures.plain(start, min(start + batch, total))
-            logits.append(model(normalise(images)).float().numpy())
+            logits.append(model(normalise(images.to(device))).float().cpu().numpy())
             labels.append(right.numpy())
     model.train(training)
     return np.concatenate(logits), np.concatenate(labels)
@@ -135,7 +136,7 @@ class Task:
         if self.teacher is None:
             return F.cross_entropy(logits, labels)
         with torch.no_grad():
-            taught = self.teacher(x)
+            taught = self.teacher.to(x.device)(x)
         if taught.shape != logits.shape:
             raise UserError(f"the teacher has {taught.shape[1]} classes, the network {logits.shape[1]}")
         d = self.settings.distillation
