@@ -23,9 +23,9 @@ ALLOWED = {
     "runtime": {"errors", "weights", "image", "metrics", "_native"},
 }
 # The torch world in the order of its arrows; a module may use those before it, and the light world.
-TORCH_ORDER = ("ops", "layers", "binary", "models", "checkpoint", "tasks", "train", "export")
+TORCH_ORDER = ("ops", "layers", "binary", "models", "checkpoint", "tasks", "analysis", "train", "export")
 # Verbs that belong to the torch world or start it; each says so in words when torch is absent.
-TORCH_VERBS = {"train", "export", "bench", "complexity", "corrupt", "robustness"}
+TORCH_VERBS = {"train", "export", "bench", "complexity", "analyze", "corrupt", "robustness"}
 
 
 def modules():

@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "eval": "Score edge maps: ODS, OIS, AP, R50.",
     "train": "Train a network from a recipe.",
     "complexity": "Operations, parameters and memory of a network.",
+    "analyze": "Patterns and frequencies that a binary network has learned.",
     "export": "Turn weights into a file that runs without torch.",
     "corrupt": "Damaged copies of pictures: noise, blur, weather, digital.",
     "robustness": "Score models on corrupted pictures: the two tables of the paper.",

@@ -1,0 +1,88 @@
+"""The figures of analysis.py: pattern statistics before and after training, and frequency maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pixeldiff.analysis import Array, LayerPatterns, high_frequency_share, shifting_filters, spectrum
+from pixeldiff.lbp import kernels_of, uniform_codes
+
+FULL, DIFFERENCE = "#888888", "#c0392b"
+
+
+def plot_patterns(before: Sequence[LayerPatterns], after: Sequence[LayerPatterns]) -> Figure:
+    """Per branch: the 256 codes by frequency, before and after training (uniform ones red), and the first five."""
+    figure = Figure(figsize=(4 * len(after), 6), layout="constrained")
+    axes = figure.subplots(3, len(after), squeeze=False)
+    for column, (old, new) in enumerate(zip(before, after, strict=True)):
+        for row, (when, patterns) in enumerate((("before", old), ("after", new))):
+            axis = axes[row, column]
+            order = np.argsort(-patterns.counts, kind="stable")
+            shares = 100 * patterns.counts[order] / patterns.counts.sum()
+            colours = np.where(np.isin(order, uniform_codes()), DIFFERENCE, FULL)
+            axis.vlines(np.arange(len(order)), 0, shares, colors=colours)
+            axis.set_title(f"{patterns.branch}, {when}: {100 * patterns.uniform_share:.1f}% uniform", fontsize=9)
+            axis.set_ylabel("% of kernels")
+        axes[1, column].set_xlabel("LBP codes by frequency (red: uniform)")
+        _draw_kernels(axes[2, column], np.argsort(-new.counts, kind="stable")[:5])
+    return figure
+
+
+def _draw_kernels(axis: Any, codes: Array) -> None:
+    """Kernels of codes side by side: white +1, black -1, the centre grey."""
+    picture = np.full((3, 4 * len(codes) - 1), np.nan)
+    for i, kernel in enumerate(kernels_of(codes)):
+        tile = np.insert(kernel, 4, 0).reshape(3, 3)
+        picture[:, 4 * i : 4 * i + 3] = tile
+    axis.imshow(picture, cmap="gray", vmin=-1, vmax=1)
+    axis.set_title("most frequent after training", fontsize=9)
+    axis.set_axis_off()
+
+
+def plot_filters(kinds: Sequence[str] = ("vanilla", "central", "angular", "radial"), size: int = 64) -> Figure:
+    """|FFT2| of the shifting filters, in the places of their weights round the centre (paper, "frequency" a and b)."""
+    figure = Figure(figsize=(3 * len(kinds), 3.3), layout="constrained")
+    for axis, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        filters = shifting_filters(kind)
+        places = range(9) if len(filters) == 9 else [i for i in range(9) if i != 4]
+        tiles = np.full((3, size + 4, 3, size + 4), np.nan)
+        for place, magnitude in zip(places, spectrum(filters, size), strict=True):
+            tiles[place // 3, :size, place % 3, :size] = magnitude
+        axis.imshow(tiles.reshape(3 * (size + 4), -1)[:-4, :-4], cmap="viridis", vmin=0, vmax=2)
+        axis.set_title(kind)
+        axis.set_axis_off()
+    return figure
+
+
+def plot_features(spectra: Mapping[str, Mapping[str, Array]], columns: int = 8) -> Figure:
+    """log |FFT2| of the feature maps, a column per layer, a row per branch, with its high-frequency share."""
+    names = list(spectra)
+    layers = [names[i] for i in np.unique(np.linspace(0, len(names) - 1, min(columns, len(names))).astype(int))]
+    branches = sorted({b for name in layers for b in spectra[name]}, reverse=True)
+    figure = Figure(figsize=(2 * len(layers), 2.3 * len(branches)), layout="constrained")
+    axes = figure.subplots(len(branches), len(layers), squeeze=False)
+    for column, name in enumerate(layers):
+        for row, branch in enumerate(branches):
+            axis = axes[row, column]
+            axis.set_axis_off()
+            if branch in spectra[name]:
+                magnitude = spectra[name][branch]
+                axis.imshow(np.log1p(magnitude), cmap="viridis")
+                share = 100 * high_frequency_share(magnitude)
+                axis.set_title(f"{name}\n{branch}, {share:.0f}% high", fontsize=7)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, whole or not at all."""
+    temporary = path.with_name(f".{path.name}")
+    try:
+        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,80 @@
+"""`pixeldiff analyze`: the patterns and frequencies that a trained binary network has learned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pixeldiff.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+FILES = ("patterns.png", "filters.png", "features.png", "analysis.json")
+
+
+@click.command()
+@click.argument("weights", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the figures.")
+@click.option("--data", type=str, help="CIFAR-100 or folder of classes; without it no feature maps.")
+@click.option("--pictures", type=click.IntRange(min=1), default=100, show_default=True, help="How many to run.")
+@click.option("--overwrite", is_flag=True, help="Replace figures in --out.")
+def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite: bool) -> None:
+    """LBP codes of the 3x3 binary kernels of WEIGHTS before and after training, and FFT maps, as plots and JSON."""
+    try:
+        from pixeldiff import analysis, analysis_plots
+        from pixeldiff.checkpoint import load_model
+    except ImportError as error:
+        raise UserError(f"analyze needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+    if not overwrite and (there := [name for name in FILES if (out / name).exists()]):
+        raise UserError(f"{out / there[0]} exists; choose another --out or give --overwrite")
+    model = load_model(weights)
+    before, after = analysis.kernel_patterns(_untrained(weights)), analysis.kernel_patterns(model)
+    if not after:
+        raise UserError(f"{weights} has no 3x3 binary kernels; analyze takes binary networks")
+    out.mkdir(parents=True, exist_ok=True)
+    all_before, all_after = analysis.pooled(before), analysis.pooled(after)
+    analysis_plots.save(analysis_plots.plot_patterns(all_before, all_after), out / FILES[0])
+    analysis_plots.save(analysis_plots.plot_filters(), out / FILES[1])
+    report: dict[str, Any] = {
+        "uniform_by_chance": 58 / 256,
+        "layers": [
+            {"layer": new.layer, "branch": new.branch, "before": old.uniform_share, "after": new.uniform_share}
+            for old, new in zip([*before, *all_before], [*after, *all_after], strict=True)
+        ],
+    }
+    if data is not None:
+        spectra = analysis.feature_spectra(analysis.feature_maps(model, _batch(model, data, pictures)))
+        analysis_plots.save(analysis_plots.plot_features(spectra), out / FILES[2])
+        report["high_frequency"] = {
+            layer: {branch: analysis.high_frequency_share(m) for branch, m in of_layer.items()}
+            for layer, of_layer in spectra.items()
+        }
+    (out / FILES[3]).write_text(json.dumps(report, indent=1) + "\n")
+    for row in report["layers"]:
+        click.echo(
+            f"{row['layer']:22} {row['branch']:8} uniform {100 * row['before']:5.1f}% -> {100 * row['after']:5.1f}%"
+        )
+
+
+def _untrained(weights: Path) -> nn.Module:
+    """The network as its training began: the same config and seed."""
+    import torch
+
+    from pixeldiff.checkpoint import read_metadata
+    from pixeldiff.models import build_from_config
+
+    described = read_metadata(weights)
+    torch.manual_seed(described.get("recipe", {}).get("seed", 0))
+    return build_from_config(described["family"], described["config"])
+
+
+def _batch(model: nn.Module, root: str, count: int) -> Any:
+    from pixeldiff.tasks.classify import Data, open_pictures
+    from pixeldiff.tasks.edge_data import normalise
+
+    dataset = "cifar100" if model.config.stem == "cifar" else "folder"  # type: ignore[union-attr]
+    return normalise(open_pictures(Data(root, dataset), 0, training=False).plain(0, count)[0])
