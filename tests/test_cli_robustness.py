@@ -1,6 +1,7 @@
 """`pixeldiff robustness` as a user runs it, on small data sets of the real layouts and networks of random weights."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -96,6 +97,21 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
     assert all(c["top1"] in [100 * n / 6 for n in range(7)] for c in content["cells"])
     assert run(*given) == 2  # the other kinds are not there
     assert "gaussian_noise.npy" in capsys.readouterr().err
+
+
+def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
+    labels = rng.integers(0, 100, 5)
+    table = {b"data": rng.integers(0, 256, (5, 3072), dtype=np.uint8), b"fine_labels": labels.tolist()}
+    (tmp_path / "test").write_bytes(pickle.dumps(table))
+    (tmp_path / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"class %d" % i for i in range(100)]}))
+    given = ["--task", "classify", "--model", classifiers / "resnet18_binary_cifar.safetensors", "--data", tmp_path]
+    assert run(*given, "--limit", 4, "--kinds", "fog", "--severity", 5, "--json", tmp_path / "r.json") == 0
+    assert capsys.readouterr().out.startswith("Clean: resnet18_binary_cifar ")
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert (content["data"], content["pictures"]) == ("CIFAR-100 test, corrupted here", 4)
+    assert [(c["kind"], c["severity"]) for c in content["cells"]] == [("clean", 0), ("fog", 5)]
+    assert run("--task", "classify", "--model", given[3], "--data", tmp_path / "..") == 2
+    assert "is not CIFAR-100" in capsys.readouterr().err
 
 
 def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):

@@ -11,6 +11,7 @@ _PUBLIC = {
     "UserError": "pixeldiff.errors",
     "EdgeDetector": "pixeldiff.runtime.edges",
     "evaluate_edges": "pixeldiff.metrics.evaluate",
+    "corrupt": "pixeldiff.corruptions",
     "create_model": "pixeldiff.models",
     "list_models": "pixeldiff.models",
     "load_model": "pixeldiff.checkpoint",

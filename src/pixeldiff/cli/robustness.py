@@ -83,7 +83,7 @@ def robustness(
             scorer: tables.Scorer = tables.EdgeScorer(detectors, samples, seed, workers)
             clean = True
         else:
-            source, damaged = _cifar(_root(data, "CIFAR-100-C", "cifar100"), seed, limit)
+            source, damaged = _cifar(_root(data, "CIFAR-100-C"), seed, limit)
             scorer = tables.ClassifyScorer({name: _classifier(path) for name, path in files.items()}, damaged)
             clean = damaged.has_clean
         grid = tables.conditions(kinds or tables.DEFAULT_KINDS[task], severities, clean)
@@ -209,9 +209,11 @@ def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[A
 
 
 def _cifar(root: Path, seed: int, limit: int | None) -> tuple[str, Any]:
-    """CIFAR-100-C as published."""
-    from pixeldiff.robustness import PublishedCifarC
+    """CIFAR-100-C as published if the folder holds it, else CIFAR-100 test damaged on the fly."""
+    from pixeldiff.cifar import read_cifar100
+    from pixeldiff.robustness import DamagedPictures, PublishedCifarC
 
-    if not (root / "labels.npy").exists():
-        raise UserError(f"no labels.npy in {root}; give the CIFAR-100-C folder with --data")
-    return "CIFAR-100-C as published", PublishedCifarC(root, limit)
+    if (root / "labels.npy").exists():
+        return "CIFAR-100-C as published", PublishedCifarC(root, limit)
+    test = read_cifar100(root, "test")
+    return "CIFAR-100 test, corrupted here", DamagedPictures(test.images[:limit], test.labels[:limit], seed)
