@@ -76,28 +76,30 @@ def robustness(
 
     files = _files(models, task)
     names = list(files)
+    samples: Any
+    if task == "edges":
+        source, samples = _bsds(_root(data, "BSDS500"), limit)
+    else:
+        source, samples = _cifar(_root(data, "CIFAR-100-C"), seed, limit)
+    clean = getattr(samples, "has_clean", True)
+    grid = tables.conditions(kinds or tables.DEFAULT_KINDS[task], severities, clean)
+    shas = {name: weights.sha256(path) for name, path in files.items()}
+    results = tables.Results(task, source, len(samples), seed, shas)
+    if json_path is not None:
+        results = results.resume(json_path)
+    # A model whose cells are all there is not even loaded.
+    needed = {name: files[name] for name in names if any(results.missing([name], condition) for condition in grid)}
     with tempfile.TemporaryDirectory() as folder:
         if task == "edges":
-            source, samples = _bsds(_root(data, "BSDS500"), limit)
-            detectors = {name: _detector(path, Path(folder), workers) for name, path in files.items()}
+            detectors = {name: _detector(path, Path(folder), workers) for name, path in needed.items()}
             scorer: tables.Scorer = tables.EdgeScorer(detectors, samples, seed, workers)
-            clean = True
         else:
-            source, damaged = _cifar(_root(data, "CIFAR-100-C"), seed, limit)
-            scorer = tables.ClassifyScorer({name: _classifier(path) for name, path in files.items()}, damaged)
-            clean = damaged.has_clean
-        grid = tables.conditions(kinds or tables.DEFAULT_KINDS[task], severities, clean)
-        shas = {name: weights.sha256(path) for name, path in files.items()}
-        results = tables.Results(task, source, scorer.pictures, seed, shas)
-        if json_path is not None:
-            results = results.resume(json_path)
+            scorer = tables.ClassifyScorer({name: _classifier(path) for name, path in needed.items()}, samples)
         _fill(results, grid, names, scorer, json_path)
-    click.echo(report.table(results, names, grid))
     found = report.comparisons(results, names, grid)
+    click.echo(report.table(results, names, grid))
     if found:
-        click.echo()
-    for one in found:
-        click.echo(report.in_words(one, task))
+        click.echo("\n" + "\n".join(report.in_words(one, task) for one in found))
     if json_path is not None:
         results.save(json_path, found)
     if plot_path is not None:
