@@ -60,5 +60,5 @@ def test_the_plot_is_written(edges, tmp_path):
     grid = [CLEAN, ("fog", 1), ("fog", 5), ("snow", 1)]
     plot(edges, ["baseline", "pidinet"], grid, tmp_path / "p.png")
     assert Image.open(tmp_path / "p.png").size[0] == 1500
-    with pytest.raises(UserError, match="cannot write the plot"):
+    with pytest.raises(UserError, match="cannot plot"):
         plot(edges, ["baseline"], grid, tmp_path / "p.xyz")

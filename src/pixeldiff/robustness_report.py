@@ -6,11 +6,13 @@ highest severity comes first and the models stand below each other.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.errors import UserError
+from pixeldiff.image import write_whole
+from pixeldiff.metrics.plots import COLOURS, check_plot
 from pixeldiff.robustness import CLEAN, METRICS, Comparison, Condition, Results, compare, families
 
 BLOCKS = {
@@ -96,39 +98,33 @@ def in_words(found: Comparison, task: str) -> str:
 
 def plot(results: Results, models: Sequence[str], grid: Sequence[Condition], path: Path) -> None:
     """Bars per kind, one panel per severity, the clean score as a line of the model's colour."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError("--plot needs matplotlib; install it with: pip install 'pixeldiff[robustness]'") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    check_plot(path)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     metric = METRICS[results.task][0]
     kinds = [kind for kinds in families([kind for kind, _ in grid]).values() for kind in kinds]
     severities = sorted({severity for kind, severity in grid if (kind, severity) != CLEAN})
-    figure, axes = pyplot.subplots(len(severities), 1, figsize=(10, 2.6 * len(severities) + 0.6), squeeze=False)
-    for severity, axis in zip(severities, axes[:, 0], strict=True):
+    figure = Figure(figsize=(10, 2.6 * len(severities) + 0.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(severities), 1, squeeze=False)[:, 0]
+    for severity, axis in zip(severities, axes, strict=True):
         _panel(axis, results, models, kinds, severity, metric)
         axis.set_ylabel("ODS" if metric == "ods" else "top-1 (%)")
-        axis.set_title(f"level {severity} (dashed: clean)", loc="left", fontsize=10)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper right", ncols=len(models), frameon=False)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / figure.get_figheight()))
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot write the plot {path} ({error}); give a .png, .svg or .pdf name") from error
-    finally:
-        pyplot.close(figure)
+        axis.set_title(f"level {severity}" + (" (dashed: clean)" if CLEAN in grid else ""), loc="left", fontsize=10)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=len(models), frameon=False)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:].lower(), dpi=150)
+    write_whole(path, content.getvalue())
 
 
 def _panel(
     axis: Any, results: Results, models: Sequence[str], kinds: Sequence[str], severity: int, metric: str
 ) -> None:
-    # Okabe and Ito's colours: told apart by all readers, and in print.
-    colours = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
     width = 0.8 / len(models)
     for i, model in enumerate(models):
-        colour = colours[i % len(colours)]
+        colour = COLOURS[i % len(COLOURS)]
         values = [results.cells.get((model, (kind, severity)), {}).get(metric, 0.0) for kind in kinds]
         places = [k + (i - (len(models) - 1) / 2) * width for k in range(len(kinds))]
         axis.bar(places, values, width, color=colour, label=model)

@@ -71,9 +71,12 @@ def robustness(
     try:
         from pixeldiff import robustness as tables
         from pixeldiff import robustness_report as report
+        from pixeldiff.metrics.plots import check_plot
     except ImportError as error:
         raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[robustness]'") from error
 
+    if plot_path is not None:
+        check_plot(plot_path)
     files = _files(models, task)
     names = list(files)
     samples: Any
@@ -194,20 +197,18 @@ def _root(data: Path | None, *names: str) -> Path:
 
 def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[Array, list[Array]]]]]:
     """The test pictures of a BSDS500 folder, each read with its annotators' maps when it is its turn."""
+    from pixeldiff.metrics.truth import read_bsds, refuse_missing
+
     files = sorted((root / "images" / "test").glob("*.jpg"))[:limit]
     if not files:
         raise UserError(f"no images/test/*.jpg in {root}; give the BSDS500 folder with --data")
+    truths = [root / "groundTruth" / "test" / f"{path.stem}.mat" for path in files]
+    refuse_missing(root / "images", truths)
 
-    def reader(path: Path) -> Callable[[], tuple[Array, list[Array]]]:
-        def read() -> tuple[Array, list[Array]]:
-            from scipy.io import loadmat
+    def reader(path: Path, truth: Path) -> Callable[[], tuple[Array, list[Array]]]:
+        return lambda: (pictures.read(path), list(read_bsds(truth)))
 
-            truth = loadmat(root / "groundTruth" / "test" / f"{path.stem}.mat")["groundTruth"]
-            return pictures.read(path), [truth[0, k]["Boundaries"][0, 0] > 0 for k in range(truth.shape[1])]
-
-        return read
-
-    return "BSDS500 test", [reader(path) for path in files]
+    return "BSDS500 test", list(map(reader, files, truths))
 
 
 def _cifar(root: Path, seed: int, limit: int | None) -> tuple[str, Any]:
