@@ -230,8 +230,8 @@ def _frost_texture(index: int, side: int) -> Array:
     """Ice on a window, uint8: needles in six directions, at two sizes, thick here and thin there, dark between.
 
     The mean light is 45 of 255: with much brighter ice the published weights would bring level 4 back towards the
-    picture (0.7 picture + 0.7 frost at level 3, 0.65 + 0.7 at level 4). Needles and contrast were fitted to the effect of
-    frost on edges in the PiDiNet paper; see docs/robustness.md.
+    picture (0.7 picture + 0.7 frost at level 3, 0.65 + 0.7 at level 4). Needles and contrast were fitted to the
+    effect of frost on edges in the PiDiNet paper; see docs/robustness.md.
     """
     if side != FROST_SIDE:
         texture = Image.fromarray(_frost_texture(index, FROST_SIDE))
