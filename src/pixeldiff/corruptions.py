@@ -244,14 +244,14 @@ def _frost_texture(index: int, side: int) -> Array:
     for direction in range(6):
         angle = turn + direction * np.pi / 6
         along, across = fx * np.cos(angle) + fy * np.sin(angle), fy * np.cos(angle) - fx * np.sin(angle)
-        for length, thickness in ((80, 5.0), (24, 2.5)):
+        for length, thickness in ((40, 2.5), (12, 1.0)):
             blur = np.exp(-2 * np.pi**2 * ((length * along) ** 2 + (thickness * across) ** 2)).astype(np.float32)
             # The same noise shifted: needles of different directions do not meet at the same points.
             shift = np.exp(-2j * np.pi * (fx + fy) * rng.integers(side)).astype(np.complex64)
             needles = fft.irfft2(spectrum * blur * shift, s=ice.shape)
             ice = np.maximum(ice, needles / needles.std())
     haze, cover = (_fractal(side, 1.5, rng).astype(np.float32) for _ in range(2))
-    light = 0.6 * haze + np.clip(3 * cover - 1, 0, 1) * (0.45 + 1.5 * np.maximum(ice - 0.8, 0))
+    light = 0.5 * haze + np.clip(3 * cover - 1, 0, 1) * (0.3 + 2 * np.maximum(ice - 0.8, 0))
     light *= 45 / light.mean()
     return np.clip(light[..., None] * np.array([0.9, 1.0, 1.1], np.float32), 0, 255).astype(np.uint8)
 
