@@ -56,6 +56,9 @@ def test_layouts(tmp_path: Path, rng: np.random.Generator) -> None:
     (tmp_path / "image-train_da.lst").write_text("train/aug_data/0.0_1_0/1.jpg train/aug_gt/0.0_1_0/1.png 0.5\n")
     assert list_pairs(tmp_path, "image-train_da.lst") == [Pair(hed.image, hed.label, 0.5)]
 
+    (tmp_path / "PASCAL/voc_pair.lst").write_text("aug_data/0.0_1/2.jpg aug_gt/0.0_1/2.png")
+    assert list_pairs(tmp_path, "PASCAL/voc_pair.lst") == [voc]
+
     above = tmp_path / "multicue"
     above.mkdir()
     (above / "train_pair_edge_set_1.lst").write_text("../PASCAL/aug_data/0.0_1/2.jpg ../PASCAL/aug_gt/0.0_1/2.png")

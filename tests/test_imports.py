@@ -25,7 +25,7 @@ ALLOWED = {
 # The torch world in the order of its arrows; a module may use those before it, and the light world.
 TORCH_ORDER = ("ops", "layers", "binary", "models", "checkpoint", "tasks", "analysis", "train", "export")
 # Verbs that belong to the torch world or start it; each says so in words when torch is absent.
-TORCH_VERBS = {"train", "export", "bench", "complexity", "analyze", "corrupt", "robustness"}
+TORCH_VERBS = {"train", "data", "export", "bench", "complexity", "analyze", "corrupt", "robustness"}
 
 
 def modules():

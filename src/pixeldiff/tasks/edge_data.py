@@ -18,15 +18,13 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 
+from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IGNORED = 1
 CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
-PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 N = TypeVar("N", float, Tensor)
 
 
@@ -53,16 +51,17 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
     """The pairs that one entry of `data.sources` names, all files checked to be there.
 
     - "train": a split of a raw BSDS500, images/train/<id>.jpg with groundTruth/train/<id>.mat
-    - "train_pair.lst": a list, one "image label" or "image label scale" per line, relative to the root
+    - "train_pair.lst": a list, one "image label" or "image label scale" per line
     - "train_rgb.json": a JSON array of [image, label]
     - "photos:edges": two folders, a label has the name of its picture whatever the suffix
+    Names in a list are relative to the root; where they are not, to the list's own folder.
     """
     if ":" in source:
         pairs = _folder_pairs(root, *source.split(":", 1))
     elif source.endswith((".lst", ".txt")):
-        pairs = [_list_pair(root, line, f"{root / source}, line {n}") for n, line in _lines(root / source)]
+        pairs = [_list_pair(line, f"{root / source}, line {n}") for n, line in _lines(root / source)]
     elif source.endswith(".json"):
-        pairs = _json_pairs(root, root / source)
+        pairs = _json_pairs(root / source)
     elif (root / "images" / source).is_dir() and (root / "groundTruth" / source).is_dir():
         labels = root / "groundTruth" / source
         pairs = [Pair(path, labels / f"{path.stem}.mat") for path in _pictures(root / "images" / source)]
@@ -73,17 +72,21 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
         )
     if not pairs:
         raise UserError(f"{source!r} in {root} holds no pictures")
-    for pair in pairs:
-        for path in (pair.image, pair.label):
-            if not path.is_file():
-                raise UserError(f"{root}, {source!r}: no file {path}; complete the data or take its line out")
-    return pairs
+    folders = (root, (root / source).parent)
+    return [Pair(_found(pair.image, folders), _found(pair.label, folders), pair.scale) for pair in pairs]
+
+
+def _found(path: Path, folders: tuple[Path, ...]) -> Path:
+    for folder in folders:
+        if (folder / path).is_file():
+            return folder / path
+    raise UserError(f"no file {folders[0] / path}; complete the data or take it out of the list")
 
 
 def _pictures(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in pictures.SUFFIXES)
 
 
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
@@ -103,19 +106,19 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     return [(n, line) for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
 
 
-def _list_pair(root: Path, line: str, where: str) -> Pair:
+def _list_pair(line: str, where: str) -> Pair:
     columns = line.split()
     try:
         if len(columns) in (2, 3):
-            return Pair(root / columns[0], root / columns[1], float(columns[2]) if len(columns) == 3 else 1.0)
+            return Pair(Path(columns[0]), Path(columns[1]), float(columns[2]) if len(columns) == 3 else 1.0)
     except ValueError:
         pass
     raise UserError(f'{where} is not "image label" or "image label scale": {line!r}')
 
 
-def _json_pairs(root: Path, path: Path) -> list[Pair]:
+def _json_pairs(path: Path) -> list[Pair]:
     try:
-        return [Pair(root / image, root / label) for image, label in json.loads(path.read_text())]
+        return [Pair(Path(image), Path(label)) for image, label in json.loads(path.read_text())]
     except FileNotFoundError as error:
         raise UserError(f"no list {path}") from error
     except (ValueError, TypeError) as error:
@@ -124,11 +127,8 @@ def _json_pairs(root: Path, path: Path) -> list[Pair]:
 
 def read_image(path: Path) -> np.ndarray:
     """RGB, uint8 (H, W, 3)."""
-    try:
-        with Image.open(path) as image:
-            return np.array(image.convert("RGB"))
-    except OSError as error:
-        raise UserError(f"{path} is not a readable picture: {error}") from error
+    picture = pictures.read(path)
+    return np.array(picture) if picture.dtype == np.uint8 else np.rint(picture * 255).astype(np.uint8)
 
 
 def read_label(path: Path) -> np.ndarray:
@@ -301,6 +301,6 @@ def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 def normalise(images: Tensor) -> Tensor:
     """uint8 RGB (N, 3, H, W) as the networks want it."""
-    mean = torch.tensor(MEAN, device=images.device).view(3, 1, 1) * 255
-    std = torch.tensor(STD, device=images.device).view(3, 1, 1) * 255
+    mean = torch.tensor(pictures.MEAN, device=images.device).view(3, 1, 1) * 255
+    std = torch.tensor(pictures.STD, device=images.device).view(3, 1, 1) * 255
     return (images - mean) / std
