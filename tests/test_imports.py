@@ -23,7 +23,20 @@ ALLOWED = {
     "runtime": {"errors", "weights", "image", "metrics", "_native"},
 }
 # The torch world in the order of its arrows; a module may use those before it, and the light world.
-TORCH_ORDER = ("ops", "layers", "binary", "models", "checkpoint", "tasks", "analysis", "train", "export")
+TORCH_ORDER = (
+    "ops",
+    "layers",
+    "binary",
+    "models",
+    "checkpoint",
+    "tasks",
+    "analysis",
+    "recipe",
+    "journal",
+    "run",
+    "train",
+    "export",
+)
 # Verbs that belong to the torch world or start it; each says so in words when torch is absent.
 TORCH_VERBS = {"train", "data", "export", "bench", "complexity", "analyze", "corrupt", "robustness"}
 

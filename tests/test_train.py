@@ -21,7 +21,8 @@ from safetensors.torch import load_file
 from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
 from pixeldiff.recipe import Schedule, parse_recipe
-from pixeldiff.train import Positions, Run, learning_rate, train
+from pixeldiff.run import Positions, Run
+from pixeldiff.train import learning_rate, train
 
 RECIPE = """
 task = "edges"

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
+from pixeldiff.metrics.truth import read_bsds
 
 IGNORED = 1
 CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
@@ -134,22 +135,9 @@ def read_image(path: Path) -> np.ndarray:
 def read_label(path: Path) -> np.ndarray:
     """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
     if path.suffix == ".mat":
-        return np.rint(np.mean(read_annotators(path), axis=0) * 255).astype(np.uint8)
+        return np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
     label = read_image(path)[..., 0]
     return label * np.uint8(255) if label.max() == 1 else label  # a mask of 0 and 1
-
-
-def read_annotators(path: Path) -> list[np.ndarray]:
-    """The boundary maps of a label, one boolean array per annotator (a picture is one annotator's)."""
-    if path.suffix != ".mat":
-        return [read_label(path) >= 128]
-    from scipy.io import loadmat
-
-    try:
-        truth = loadmat(path)["groundTruth"]
-        return [truth[0, k]["Boundaries"][0, 0] > 0 for k in range(truth.shape[1])]
-    except Exception as error:  # scipy raises whatever the damage happens to hit
-        raise UserError(f"{path} is not a BSDS500 ground truth file ({type(error).__name__}: {error})") from error
 
 
 def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray]:

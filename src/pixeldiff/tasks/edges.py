@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.edges import evaluate_image, summarise
+from pixeldiff.metrics.truth import Truth
 from pixeldiff.tasks.edge_data import (
     EdgePairs,
     Pair,
@@ -30,7 +31,6 @@ from pixeldiff.tasks.edge_data import (
     find_root,
     list_pairs,
     normalise,
-    read_annotators,
     read_image,
 )
 
@@ -142,7 +142,7 @@ class Task:
         counts = [
             evaluate_image(
                 predict(model, read_image(pair.image)),
-                read_annotators(pair.label),
+                Truth((pair.label,)).load(),
                 self.scored.thresholds,
                 self.scored.max_dist,
             )

@@ -1,0 +1,213 @@
+"""The state of a training run: what it has learned, where it is in the data, and the files it lives in.
+
+A run is a pure function of its recipe. Step t takes pictures t * batch to (t + 1) * batch of an endless sequence of
+shuffled epochs, and every random choice comes from the seed and the position in that sequence. So a checkpoint is
+the weights, their average, the optimizer and t, and a run that was killed ends in the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from pixeldiff.checkpoint import load_model, save_model
+from pixeldiff.errors import UserError
+from pixeldiff.models import create_model
+from pixeldiff.recipe import Recipe, as_table
+from pixeldiff.tasks import TaskProtocol, task_module
+
+Key = tuple[int, int]  # (epoch, index) of a sample
+
+
+class Positions:
+    """The keys of each forward pass of this process, from step `start` on: a batch sampler without state."""
+
+    def __init__(self, length: int, recipe: Recipe, start: int, steps: int, rank: int = 0, world: int = 1) -> None:
+        self.length, self.seed, self.start, self.steps = length, recipe.seed, start, steps
+        self.batch, self.accumulate = recipe.loop.batch, recipe.loop.accumulate
+        self.rank, self.world = rank, world
+        self._epoch = -1
+        if self.batch % (self.accumulate * world):
+            raise UserError(
+                f"loop.batch = {self.batch} does not divide into {world} processes x {self.accumulate} forward passes; "
+                "change loop.batch or loop.accumulate"
+            )
+
+    def __len__(self) -> int:
+        return (self.steps - self.start) * self.accumulate
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        part = self.batch // (self.world * self.accumulate)
+        for step in range(self.start, self.steps):
+            keys = self.keys(step)
+            for k in range(self.accumulate):
+                first = (k * self.world + self.rank) * part
+                yield keys[first : first + part]
+
+    def keys(self, step: int) -> list[Key]:
+        """All pictures of a step, over all processes."""
+        places = range(step * self.batch, (step + 1) * self.batch)
+        return [(p // self.length, int(self._order(p // self.length)[p % self.length])) for p in places]
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if self._epoch != epoch:
+            self._epoch = epoch
+            self._permutation = np.random.default_rng((self.seed, epoch)).permutation(self.length)
+        return self._permutation
+
+
+class Processes:
+    """This process among those that torchrun started, or alone."""
+
+    def __init__(self) -> None:
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        cuda = torch.cuda.is_available()
+        self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
+        if self.world > 1 and not dist.is_initialized():
+            # The others wait while the first process evaluates, so the patience is long.
+            dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=2))
+
+    def agree(self, loss: float, stop: bool) -> tuple[float, bool]:
+        """The mean loss over all processes, and whether any wants to stop."""
+        if self.world == 1:
+            return loss, stop
+        values = torch.tensor([loss, float(stop)], device=self.device, dtype=torch.float64)
+        dist.all_reduce(values)
+        return values[0].item() / self.world, values[1].item() > 0
+
+    def share(self, value: Any) -> Any:
+        """What the first process has, everywhere."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def close(self) -> None:
+        if self.world > 1:
+            dist.destroy_process_group()
+
+
+class Run:
+    """The state of a run and the files it lives in."""
+
+    def __init__(self, recipe: Recipe, out: Path, device: torch.device) -> None:
+        self.recipe, self.out, self.device = recipe, out, device
+        self.task: TaskProtocol = task_module(recipe.task).Task(recipe)
+        torch.manual_seed(recipe.seed)
+        self.model = create_model(**recipe.model)
+        if recipe.initial:
+            _start_from(self.model, recipe.initial)
+        self.model.to(device)
+        if recipe.loop.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.average = copy.deepcopy(self.model).requires_grad_(False).eval()
+        options = recipe.optimizer
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), options.lr, options.betas, weight_decay=options.weight_decay
+        )
+        self.steps = max(1, math.ceil(recipe.schedule.epochs * len(self.task) / recipe.loop.batch))
+        self.step = 0
+        self.evaluated = 0  # the last step that was scored
+        self.best = -math.inf
+        self.seconds = 0.0
+
+    @property
+    def path(self) -> Path:
+        return self.out / "checkpoint.pt"
+
+    def save(self) -> None:
+        """Write the checkpoint and the weights, each whole or not at all."""
+        state = {
+            "step": self.step,
+            "evaluated": self.evaluated,
+            "best": self.best,
+            "seconds": self.seconds,
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "recipe": as_table(self.recipe),
+        }
+        temporary = self.path.with_suffix(".tmp")
+        try:
+            with temporary.open("wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self.save_weights("last.safetensors")
+
+    def save_weights(self, name: str) -> None:
+        described = {
+            "task": self.recipe.task,
+            "recipe": as_table(self.recipe),
+            "commit": _commit(),
+            "steps": self.step,
+            "wall_clock_hours": round(self.seconds / 3600, 4),
+        }
+        (self.out / name).parent.mkdir(exist_ok=True)
+        save_model(self.average, self.out / name, described)
+
+    def read(self) -> dict[str, Any] | None:
+        """The checkpoint in `out`, if there is one and it is of this recipe."""
+        if not self.path.exists():
+            return None
+        try:
+            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
+            old = state["recipe"]
+        except Exception as error:  # torch.load raises whatever the damage happens to hit
+            raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
+        new = as_table(self.recipe)
+        changed = [key for key in ("task", "model", "data", "loss", "seed") if old[key] != new[key]]
+        changed += ["loop.batch"] if old["loop"]["batch"] != new["loop"]["batch"] else []
+        if changed:
+            raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")
+        return state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.step, self.evaluated, self.best = state["step"], state["evaluated"], state["best"]
+        self.seconds = state["seconds"]
+        self.model.load_state_dict(state["model"])
+        self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def update_average(self) -> None:
+        """theta' <- d theta' + (1 - d) theta, with a shorter memory in the first steps."""
+        decay = min(self.recipe.loop.ema, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for mean, now in zip(self.average.parameters(), self.model.parameters(), strict=True):
+                mean.lerp_(now, 1 - decay)
+            for held, new in zip(self.average.buffers(), self.model.buffers(), strict=True):
+                held.copy_(new)
+
+
+def _start_from(model: nn.Module, source: str) -> None:
+    try:
+        model.load_state_dict(load_model(source).state_dict())
+    except RuntimeError as error:
+        raise UserError(f"initial = {source!r} holds weights of another network than [model]") from error
+
+
+def _commit() -> str:
+    """The commit of the code that runs, if it runs from a clone."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return result.stdout.strip() if result.returncode == 0 else ""
