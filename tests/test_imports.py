@@ -36,6 +36,7 @@ TORCH_ORDER = (
     "run",
     "train",
     "export",
+    "compare",
 )
 # Verbs that belong to the torch world or start it; each says so in words when torch is absent.
 TORCH_VERBS = {"train", "data", "export", "bench", "complexity", "analyze", "corrupt", "robustness"}

@@ -15,7 +15,7 @@ import click
 
 from pixeldiff.errors import UserError
 from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
-from pixeldiff.runtime.folder import Job, Options, Outcome, detect_files, find_pictures, plan_jobs
+from pixeldiff.runtime.folder import Job, Options, Outcome, cores, detect_files, find_pictures, open_streams, plan_jobs
 from pixeldiff.runtime.formats import FORMATS
 
 
@@ -72,11 +72,9 @@ def detect(
     if folder:
         _check_writable(folder)
     options = Options(format_, thin, threshold, invert, PAPER_SCALES if multi_scale else None, side_outputs, overwrite)
-    threads = threads or _cores()
-    streams = min(threads, len(jobs))
+    threads = threads or cores()
     start = time.perf_counter()
-    detector = EdgeDetector(weights or model or "tiny", threads=threads // streams)
-    detector.memory_budget //= streams
+    detector, streams = open_streams(weights or model or "tiny", threads, len(jobs))
     outcomes = list(_with_progress(detect_files(detector, jobs, options, streams), len(jobs)))
     seconds = time.perf_counter() - start
     failures = found.missing + [one.error for one in outcomes if one.error]
@@ -120,11 +118,6 @@ def _check_writable(folder: Path) -> None:
         raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder with -o") from error
     if not os.access(folder, os.W_OK):
         raise UserError(f"cannot write to {folder} (no permission); choose another folder with -o")
-
-
-def _cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:

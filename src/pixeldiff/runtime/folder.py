@@ -138,6 +138,20 @@ def plan_jobs(found: Found, out: Path | None, format: str) -> list[Job]:
     return jobs
 
 
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def open_streams(model: str | os.PathLike[str], threads: int, pictures: int) -> tuple[EdgeDetector, int]:
+    """A detector for this many pictures, and how many may be in it at once: one picture per thread gives the most
+    pictures per second, several threads per picture the shortest wait for a single one."""
+    streams = min(threads, pictures)
+    detector = EdgeDetector(model, threads=threads // streams)
+    detector.memory_budget //= streams
+    return detector, streams
+
+
 def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options, streams: int = 1) -> Iterator[Outcome]:
     """Work through the jobs; outcomes come as they are ready. A picture that fails does not stop the others."""
     gate = Semaphore(streams)

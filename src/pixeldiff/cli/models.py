@@ -1,0 +1,43 @@
+"""`pixeldiff models`: the shipped networks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from pixeldiff import weights
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with everything the cards say.")
+def models(as_json: bool) -> None:
+    """List the networks that come with pixeldiff: size, scores on BSDS500 test, licence."""
+    rows = [_row(card) for card in weights.cards().values()]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        click.echo("no networks are shipped with this version; train one or export weights of your own")
+        return
+    header = ("name", "task", "parameters", "size", "ODS", "OIS", "licence")
+    table = [header, *(_cells(row) for row in rows)]
+    widths = [max(len(line[k]) for line in table) for k in range(len(header))]
+    for line in table:
+        # Words to the left, numbers to the right.
+        cells = (c.rjust(w) if 2 <= k <= 5 else c.ljust(w) for k, (c, w) in enumerate(zip(line, widths, strict=True)))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _row(card: dict[str, Any]) -> dict[str, Any]:
+    """The card, with the size of the file that runs: ONNX, else the only one there is."""
+    files = card.get("files", {})
+    runs: dict[str, Any] = files.get(".onnx") or next(iter(files.values()), {})
+    return {**card, "file_bytes": runs.get("bytes"), **{key: card.get(key) for key in ("ods", "ois", "licence")}}
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    size = "" if row["file_bytes"] is None else f"{row['file_bytes'] / 1e6:.2f} MB"
+    scores = ("-" if row[key] is None else f"{row[key]:.3f}" for key in ("ods", "ois"))
+    return (row["name"], row.get("task", "edges"), f"{row['params']:,}", size, *scores, row["licence"] or "")

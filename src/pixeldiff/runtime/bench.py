@@ -1,0 +1,145 @@
+"""What a network costs on this machine: latency, throughput of a folder, peak memory.
+
+Contenders that are compared run in turns, in short blocks, so that other load on the machine meets all of them alike;
+the first run of a block is not counted.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from PIL import Image
+
+from pixeldiff import __version__, image
+from pixeldiff.errors import UserError
+from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.folder import Options, cores, detect_files, find_pictures, open_streams, plan_jobs
+
+SIZES = ((224, 224), (321, 481))  # height, width
+LARGE = (3000, 4000)
+_BLOCKS, _PER_BLOCK = 5, 5
+
+Network = Callable[[FloatMap], object]  # takes a normalised batch
+
+
+def describe_machine(threads: int) -> dict[str, Any]:
+    return {
+        "cpu": _cpu_name(),
+        "cores": cores(),
+        "threads": threads,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "pixeldiff": __version__,
+        "onnxruntime": onnxruntime.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def synthetic_picture(height: int, width: int, seed: int = 0) -> Picture:
+    """Smooth blobs with noise: compresses and decodes about like a photo. Speed does not depend on the content."""
+    rng = np.random.default_rng(seed)
+    coarse = image.resize(rng.uniform(0, 255, (height // 24 + 2, width // 24 + 2, 3)), (height, width))
+    return np.clip(coarse + rng.normal(0, 6, coarse.shape), 0, 255).astype(np.uint8)
+
+
+def network_of(detector: EdgeDetector) -> Network:
+    return lambda batch: detector.session.run(["edges"], {"image": batch})
+
+
+def latencies(contenders: Mapping[str, Network], size: tuple[int, int]) -> dict[str, dict[str, float]]:
+    """Milliseconds per run of each contender on one picture: median, and the range that holds the middle 80%."""
+    batch = image.normalise(synthetic_picture(*size))[None]
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(_BLOCKS):
+        for name, network in contenders.items():
+            for run in range(_PER_BLOCK + 1):
+                start = time.perf_counter()
+                network(batch)
+                if run:
+                    times[name].append(1000 * (time.perf_counter() - start))
+    return {name: _spread(own) for name, own in times.items()}
+
+
+def _spread(times: list[float]) -> dict[str, float]:
+    tenths = statistics.quantiles(times, n=10)
+    values = {"median_ms": statistics.median(times), "p10_ms": tenths[0], "p90_ms": tenths[-1], "best_ms": min(times)}
+    return {name: round(value, 2) for name, value in values.items()}
+
+
+def throughput(model: str | Path, threads: int, folder: Path | None = None) -> dict[str, Any]:
+    """Seconds for a folder of pictures, from file to file, beside the seconds of the network alone on the same pixels.
+
+    Both use the cores in the same way, one stream of pictures per thread. Without a folder: 40 synthetic pictures.
+    """
+    with tempfile.TemporaryDirectory(prefix="pixeldiff-bench-") as place:
+        if folder is None:
+            folder = Path(place) / "pictures"
+            folder.mkdir()
+            for seed in range(40):
+                Image.fromarray(synthetic_picture(*SIZES[1], seed)).save(folder / f"{seed:02}.jpg", quality=90)
+        found = find_pictures([str(folder)])
+        if not found.files:
+            raise UserError(found.missing[0])
+        jobs = plan_jobs(found, Path(place) / "edges", "png")
+        start = time.perf_counter()
+        detector, streams = open_streams(model, threads, len(jobs))
+        outcomes = list(detect_files(detector, jobs, Options(), streams))
+        seconds = time.perf_counter() - start
+        network_seconds = _network_alone(
+            detector, [one.job.source for one in outcomes if one.status == "done"], streams
+        )
+    done = sum(one.status == "done" for one in outcomes)
+    return {
+        "pictures": done,
+        "seconds": round(seconds, 3),
+        "network_seconds": round(network_seconds, 3),
+        "pictures_per_second": round(done / seconds, 2),
+        "ratio": round(seconds / network_seconds, 3),
+    }
+
+
+def _network_alone(detector: EdgeDetector, sources: list[Path], streams: int) -> float:
+    """Wall clock of the network on pictures that are in memory and normalised already."""
+    network = network_of(detector)
+    total = 0.0
+    with ThreadPoolExecutor(streams) as workers:
+        for start in range(0, len(sources), 50):  # not all of a large folder at once
+            batches = [image.normalise(image.read(one))[None] for one in sources[start : start + 50]]
+            begin = time.perf_counter()
+            list(workers.map(network, batches))
+            total += time.perf_counter() - begin
+    return total
+
+
+def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> float | None:
+    """Largest resident memory of a fresh process that finds the edges of one picture; None where it is not told."""
+    script = (
+        "import resource, sys\n"
+        "from pixeldiff.runtime.bench import synthetic_picture\n"
+        "from pixeldiff.runtime.edges import EdgeDetector\n"
+        f"EdgeDetector({str(model)!r}, threads={threads})(synthetic_picture{size})\n"
+        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "print(peak / 2**20 if sys.platform == 'darwin' else peak / 2**10)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    return round(float(done.stdout), 1) if done.returncode == 0 else None

@@ -1,0 +1,83 @@
+"""`pixeldiff bench` and `pixeldiff models`: the figures they report, not how large they are."""
+
+import json
+
+import pytest
+
+from pixeldiff import cli
+from pixeldiff.runtime import bench
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(argument) for argument in arguments])
+    return stop.value.code, *capsys.readouterr()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """As few runs and pixels as will do."""
+    monkeypatch.setattr(bench, "_BLOCKS", 1)
+    monkeypatch.setattr(bench, "_PER_BLOCK", 2)
+    monkeypatch.setattr(bench, "SIZES", ((24, 40), (33, 48)))
+    monkeypatch.setattr(bench, "LARGE", (64, 80))
+
+
+def test_bench_of_a_file(quick, capsys, edge_onnx, tmp_path):
+    code, out, _ = run(capsys, "bench", "--model", edge_onnx, "--threads", 1, "--json", tmp_path / "b.json")
+    assert code == 0
+    assert "peak memory" in out
+    report = json.loads((tmp_path / "b.json").read_text())
+    assert report["machine"]["threads"] == 1
+    assert {"cpu", "onnxruntime", "torch"} <= set(report["machine"])
+    (own,) = report["models"].values()
+    assert list(own["latency"]["40x24"]) == ["runtime"]
+    assert own["throughput"]["pictures"] == 40
+    assert own["throughput"]["ratio"] > 0
+    assert all(peak > 20 for peak in own["peak_memory_mb"].values())
+
+
+def test_bench_compares_with_torch_and_a_plain_export(quick, capsys, tmp_path):
+    code, out, _ = run(capsys, "bench", "--model", "tiny-l", "--json", tmp_path / "b.json")
+    assert code == 0
+    assert "x runtime" in out
+    latency = json.loads((tmp_path / "b.json").read_text())["models"]["tiny-l"]["latency"]
+    for contenders in latency.values():
+        assert list(contenders) == ["runtime", "plain_onnx", "torch_unfused"]
+        for times in contenders.values():
+            assert 0 < times["best_ms"] <= times["median_ms"]
+
+
+def test_mistakes_of_bench(capsys, tmp_path):
+    for arguments in (["--model", "nonsense"], ["--model", tmp_path / "no.onnx"], ["--pictures", tmp_path / "no"]):
+        code, _, err = run(capsys, "bench", *arguments)
+        assert (code, err.count("\n")) == (2, 1)
+
+
+def test_models_lists_the_cards(capsys, monkeypatch, tmp_path):
+    card = {
+        "name": "one",
+        "task": "edges",
+        "params": 73314,
+        "files": {".onnx": {"bytes": 390000, "sha256": "x"}, ".safetensors": {"bytes": 300000, "sha256": "y"}},
+        "ods": 0.789,
+        "ois": 0.803,
+        "licence": "Apache-2.0",
+    }
+    (tmp_path / "one.json").write_text(json.dumps(card))
+    unscored = {**card, "name": "two", "ods": None, "ois": None}
+    (tmp_path / "two.json").write_text(json.dumps(unscored))
+    monkeypatch.setattr("pixeldiff.weights.FOLDER", tmp_path)
+    code, out, _ = run(capsys, "models")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["one", "edges", "73,314", "0.39", "MB", "0.789", "0.803", "Apache-2.0"]
+    rows = json.loads(run(capsys, "models", "--json")[1])
+    wanted = {"name": "one", "params": 73314, "file_bytes": 390000, "ods": 0.789, "ois": 0.803, "licence": "Apache-2.0"}
+    assert wanted.items() <= rows[0].items()
+    assert rows[1]["ods"] is None
+
+
+def test_models_as_shipped(capsys):
+    code, out, _ = run(capsys, "models", "--json")
+    assert code == 0
+    assert isinstance(json.loads(out), list)
