@@ -1,0 +1,90 @@
+"""Training speed of the mixed binary layer against a plain float convolution of the same shape, in one run.
+
+    python benchmarks/binary_layers.py [--quick] [--json FILE]
+
+Forward and backward (to input and weights) of the whole layer, its batch norms and RPReLU included, against a bare
+nn.Conv2d 3x3, both channels last. The layers take turns, so that a busy machine slows all of them alike; each time
+is the smallest of the rounds. The claim is a ratio of at most 2 for the mixed layer (share 0.2), 64 to 256 channels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pixeldiff.binary import BinaryPDConv2d
+
+# channels, side, batch: about the same number of activations each.
+SHAPES = ((64, 56, 8), (128, 28, 16), (256, 14, 32))
+
+
+def layers(channels: int) -> dict[str, nn.Module]:
+    """The layers compared, by the name in the JSON."""
+    return {
+        "conv": nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+        "vanilla": BinaryPDConv2d(channels, channels, share=0.0),
+        "mixed": BinaryPDConv2d(channels, channels),
+        "mixed_angular": BinaryPDConv2d(channels, channels, kind="angular"),
+        "mixed_radial": BinaryPDConv2d(channels, channels, kind="radial"),
+    }
+
+
+def step_ms(layer: nn.Module, x: torch.Tensor, gradient: torch.Tensor) -> float:
+    """One forward and backward pass."""
+    start = time.perf_counter()
+    torch.autograd.grad(layer(x), (x, *layer.parameters()), gradient)
+    return 1e3 * (time.perf_counter() - start)
+
+
+def measure(channels: int, side: int, batch: int, rounds: int) -> dict[str, float]:
+    """The smallest time of each layer in ms."""
+    torch.manual_seed(0)
+    shape = (batch, channels, side, side)
+    x = torch.randn(shape).to(memory_format=torch.channels_last).requires_grad_()
+    gradient = torch.randn(shape).to(memory_format=torch.channels_last)
+    made = {name: layer.to(memory_format=torch.channels_last) for name, layer in layers(channels).items()}
+    times: dict[str, list[float]] = {name: [] for name in made}
+    for _ in range(rounds + 1):
+        for name, layer in made.items():
+            times[name].append(step_ms(layer, x, gradient))
+    return {name: min(values[1:]) for name, values in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    result: dict[str, object] = {
+        "threads": options.threads,
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "layers": [],
+    }
+    for channels, side, batch in SHAPES:
+        times = measure(channels, side, batch, 5 if options.quick else 30)
+        ratios = {name: value / times["conv"] for name, value in times.items() if name != "conv"}
+        result[f"mixed_{channels}_ratio"] = ratios["mixed"]
+        row = {"channels": channels, "side": side, "batch": batch, "ms": times, "ratio_to_conv": ratios}
+        result["layers"].append(row)  # type: ignore[attr-defined]
+        words = "  ".join(f"{name} {value:.2f}x" for name, value in ratios.items())
+        print(
+            f"{channels:3} channels at {side}x{side}, batch {batch}: conv {times['conv']:.1f} ms  {words}", flush=True
+        )
+    if options.json:
+        temporary = options.json.with_suffix(".tmp")
+        temporary.write_text(json.dumps(result, indent=1) + "\n")
+        temporary.replace(options.json)
+
+
+if __name__ == "__main__":
+    main()
