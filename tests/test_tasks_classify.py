@@ -1,5 +1,8 @@
 """Classification: augmentation, losses with and without a teacher, scores, and the loop over all of it."""
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,8 @@ from PIL import Image
 
 from pixeldiff.checkpoint import load_model
 from pixeldiff.errors import UserError
-from pixeldiff.recipe import parse_recipe
+from pixeldiff.models import create_model
+from pixeldiff.recipe import parse_recipe, read_recipe
 from pixeldiff.tasks.classify import Task, distillation_loss, predict
 from pixeldiff.tasks.classify_data import CifarPictures, FolderPictures
 from pixeldiff.tasks.edge_data import normalise
@@ -116,6 +120,21 @@ def test_loss_is_cross_entropy_without_a_teacher(cifar):
     assert task.name(3) == "train picture 3 (class 3)"
 
 
+def test_two_stages_with_a_teacher(cifar, tmp_path):
+    """Teacher, binary activations, then binary weights that start from them: the paper's additional training."""
+    teacher = trained(recipe(cifar, "resnet18_cifar"), tmp_path / "teacher")
+    loss = {"teacher": str(teacher)}
+    first = trained(recipe(cifar, model={"binary_weights": False}, loss=loss), tmp_path / "first")
+    second = recipe(cifar, loss=loss, initial=str(first), schedule={"epochs": 0.01})
+    weights = load_model(trained(second, tmp_path / "second")).state_dict()
+    start = load_model(first).state_dict()
+    assert weights.keys() == start.keys()
+    moved = (weights["stages.0.0.conv.weight"] - start["stages.0.0.conv.weight"]).abs().max()
+    assert 0 < moved < 0.002  # one step of Adam at 0.001 from where the first stage ended
+    scores = Task(second).evaluate(load_model(first))
+    assert set(scores) == {"top1", "top5"}
+
+
 def test_mixed_loss(cifar, tmp_path):
     task = Task(recipe(cifar))
     batch = task.collate([task[0, i] for i in range(4)])
@@ -153,3 +172,27 @@ def test_bad_input(cifar, folder, tmp_path):
     (folder / "val" / "red" / "0.png").write_bytes(b"damaged")
     with pytest.raises(UserError, match="cannot read"):
         FolderPictures(folder, "val").plain(0, 6)
+
+
+RECIPES = [p for p in sorted(Path(__file__).parent.parent.glob("recipes/*.toml")) if read_recipe(p).task == "classify"]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_build_networks_for_their_data(path):
+    recipe = read_recipe(path)
+    model = create_model(**(recipe.model | {"width": 0.125}))
+    assert (model.config.stem, model.config.classes) == {"cifar100": ("cifar", 100), "folder": ("imagenet", 1000)}[
+        recipe.data.dataset
+    ]
+    assert [recipe.schedule.epochs * m / 60 for m in (45, 55)] == pytest.approx(recipe.schedule.milestones, abs=1e-3)
+
+
+def test_the_study_is_paired():
+    by_name = {p.stem: read_recipe(p) for p in RECIPES}
+    for seed, suffix in ((0, ""), (1, "-seed1"), (2, "-seed2")):
+        pair = [by_name[f"quarter-{name}{suffix}-cifar100"] for name in ("vanilla", "bicpdc")]
+        assert [r.seed for r in pair] == [seed, seed]
+        assert [r.model["width"] for r in pair] == [0.25, 0.25]
+        assert [dataclasses.replace(r, model={}, paper="") for r in pair[:1]] == [
+            dataclasses.replace(r, model={}, paper="") for r in pair[1:]
+        ]
