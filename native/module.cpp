@@ -9,6 +9,7 @@
 #include "boundary.hpp"
 #include "match.hpp"
 #include "nms.hpp"
+#include "packed_module.hpp"
 #include "thin.hpp"
 
 namespace nb = nanobind;
@@ -116,6 +117,7 @@ nb::tuple count_map(Map map, const std::vector<int>& levels, bool thinned, Stack
 NB_MODULE(_native, m) {
   m.doc() = "C++ kernels of pixeldiff.";
   m.def("nms", &nms_map, "map"_a, "radius"_a = 1, "Non-maximum suppression of a float32 map in [0, 1].");
+  bind_packed(m);
   m.def("thin", &thin_map, "map"_a, "Guo-Hall thinning of the non-zero pixels of a uint8 map, to convergence.");
   m.def("match", &match_maps, "prediction"_a, "truth"_a, "radius"_a, "annotator"_a = 0,
         "One-to-one pairs of the non-zero pixels of two uint8 maps, (n, 2) row-major indices, and their total cost.");

@@ -11,3 +11,45 @@ def match(
 def count_boundary(
     map: NDArray[np.uint8], levels: list[int], thinned: bool, truths: NDArray[np.uint8], radius: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]: ...
+def instruction_sets() -> list[str]: ...
+def pack_signs(x: NDArray[np.float32]) -> NDArray[np.uint64]: ...
+def average_pool(x: NDArray[np.float32], threads: int = 0) -> NDArray[np.float32]: ...
+def max_pool(x: NDArray[np.float32], threads: int = 0) -> NDArray[np.float32]: ...
+def replicate(x: NDArray[np.float32], copies: int, parts: int) -> NDArray[np.float32]: ...
+
+class BinaryConv:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int,
+        differing: int,
+        pairs: list[tuple[int, int, int, int]],
+        plain_signs: NDArray[np.uint8],
+        difference_signs: NDArray[np.uint8],
+        plain_norm: NDArray[np.float32] | None,
+        difference_norm: NDArray[np.float32] | None,
+        activations: NDArray[np.float32],
+    ) -> None: ...
+    def __call__(
+        self,
+        x: NDArray[np.float32],
+        bits: NDArray[np.uint64] | None = None,
+        shortcut: NDArray[np.float32] | None = None,
+        threads: int = 0,
+    ) -> tuple[NDArray[np.float32], NDArray[np.uint64]]: ...
+    def sums(self, x: NDArray[np.float32], threads: int = 0) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
+    def pack_differences(self, x: NDArray[np.float32]) -> NDArray[np.uint64]: ...
+    @property
+    def instruction_set(self) -> str: ...
+
+class FloatConv:
+    def __init__(
+        self,
+        weight: NDArray[np.float32],
+        stride: int,
+        norm: NDArray[np.float32],
+        activation: NDArray[np.float32] | None = None,
+    ) -> None: ...
+    def __call__(self, x: NDArray[np.float32], threads: int = 0) -> NDArray[np.float32]: ...

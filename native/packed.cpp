@@ -1,0 +1,262 @@
+#include "packed.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "threads.hpp"
+
+namespace pixeldiff {
+namespace {
+
+// Where output `o` of a block sits among the block's bytes. Vectors of the lookup are split into even and odd bytes when
+// their counts are widened, so each vector holds the first half of its outputs in even bytes.
+int byte_of_output(int o, int vector_bytes) {
+  if (vector_bytes == 1) return o;
+  const int vector = o / vector_bytes, i = o % vector_bytes, half = vector_bytes / 2;
+  return vector * vector_bytes + (i < half ? 2 * i : 2 * (i - half) + 1);
+}
+
+void resize(BranchWeights& weights, int blocks, int rows, int row_nibbles) {
+  weights.nibbles = rows * row_nibbles;
+  weights.bytes.assign(static_cast<size_t>(blocks) * weights.nibbles * kBlock, 0);
+  const int parts = (row_nibbles + kMostNibbles - 1) / kMostNibbles;
+  // Lookups go by threes: parts of a row are multiples of three but for the last.
+  const int step = parts ? ((row_nibbles + parts - 1) / parts + 2) / 3 * 3 : 0;
+  for (int row = 0; row < rows; ++row) {
+    for (int column = 0; column < row_nibbles; column += step) {
+      const size_t weight = (static_cast<size_t>(row) * row_nibbles + column) * kBlock;
+      weights.chunks.push_back({row, column, std::min(step, row_nibbles - column), weight});
+    }
+  }
+}
+
+void set_bit(BranchWeights& weights, int output, int nibble, int bit, int vector_bytes) {
+  const size_t block = static_cast<size_t>(output / kBlock) * weights.nibbles + nibble;
+  weights.bytes[block * kBlock + byte_of_output(output % kBlock, vector_bytes)] |= static_cast<uint8_t>(1 << bit);
+}
+
+std::vector<float> padded(const float* values, int count, int block) {
+  std::vector<float> result((count + block - 1) / block * block, 0.0f);
+  if (values) std::copy(values, values + count, result.begin());
+  return result;
+}
+
+void check(bool fine, const char* message) {
+  if (!fine) throw std::invalid_argument(message);
+}
+
+std::vector<uint8_t> make_tables() {
+  std::vector<uint8_t> bytes(16 * (kOutside + 1) * (kOutside + 1) + 16);
+  const auto mismatches = [](int code, int w) { return code == kOutside ? 0 : __builtin_popcount(code ^ w); };
+  uint8_t* aligned = bytes.data() + (16 - reinterpret_cast<uintptr_t>(bytes.data()) % 16) % 16;
+  for (int b = 0; b <= kOutside; ++b) {
+    for (int a = 0; a <= kOutside; ++a) {
+      for (int w = 0; w < 16; ++w) *aligned++ = static_cast<uint8_t>(mismatches(a, w) | mismatches(b, w) << 4);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const uint8_t* pair_tables() {
+  static const std::vector<uint8_t> bytes = make_tables();
+  return bytes.data() + (16 - reinterpret_cast<uintptr_t>(bytes.data()) % 16) % 16;
+}
+
+std::vector<const Kernels*> available_kernels() {
+  std::vector<const Kernels*> all;
+#if defined(__x86_64__) && defined(__GNUC__)
+  all = {&avx2_kernels};
+#endif
+  all.push_back(&portable_kernels);
+  all.erase(std::remove_if(all.begin(), all.end(), [](const Kernels* k) { return !k->supported(); }), all.end());
+  return all;
+}
+
+const Kernels& choose_kernels() {
+  const auto available = available_kernels();
+  const char* wanted = std::getenv("PIXELDIFF_ISA");
+  if (!wanted || !*wanted) return *available.front();
+  std::string names;
+  for (const Kernels* kernels : available) {
+    if (std::string(wanted) == kernels->name) return *kernels;
+    names += names.empty() ? kernels->name : std::string(", ") + kernels->name;
+  }
+  throw std::invalid_argument("PIXELDIFF_ISA is '" + std::string(wanted) + "'; this machine has " + names);
+}
+
+BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int stride, std::vector<PixelPair> pairs,
+                       int differing, const uint8_t* plain_signs, const uint8_t* difference_signs,
+                       const Kernels& kernels)
+    : in_channels(in_channels),
+      out_channels(out_channels),
+      kernel_size(kernel_size),
+      stride(stride),
+      differing(differing),
+      pairs(std::move(pairs)),
+      kernels(&kernels) {
+  check(in_channels > 0 && out_channels > 0 && stride > 0, "channels and stride are positive");
+  check(kernel_size > 0 && kernel_size % 2 == 1, "the kernel size is odd");
+  check(differing >= 0 && differing <= in_channels, "differing channels are among the input channels");
+  check(differing == 0 || (!this->pairs.empty() && this->pairs.size() <= 255), "there are 1 to 255 pixel pairs");
+  const int taps = kernel_size * kernel_size, count = static_cast<int>(this->pairs.size());
+  check(static_cast<int64_t>(in_channels) * std::max(taps, count) <= kMostProducts, "too many products per output");
+  const int channels = plain_channels(), width = nibbles_of(channels), lanes = kernels.vector_bytes;
+  if (channels) resize(plain, blocks(), kernel_size, kernel_size * width);
+  if (differing) resize(difference, blocks(), 1, nibbles_of(difference_bits()));
+  for (int o = 0; o < out_channels; ++o) {
+    for (int c = 0; c < channels; ++c) {
+      for (int t = 0; t < taps; ++t) {
+        if (*plain_signs++) set_bit(plain, o, t * width + c / 4, c % 4, lanes);
+      }
+    }
+    for (int c = 0; c < differing; ++c) {
+      const int first = c / 4 * 4, quad = std::min(4, differing - first);
+      for (int i = 0; i < count; ++i) {
+        const int bit = first * count + i * quad + (c - first);
+        if (*difference_signs++) set_bit(difference, o, bit / 4, bit % 4, lanes);
+      }
+    }
+  }
+  set_norms(nullptr, nullptr, nullptr, nullptr);
+}
+
+void BinaryConv::set_norms(const float* difference_scale, const float* difference_shift, const float* plain_scale,
+                           const float* plain_shift) {
+  difference_norm = {padded(difference_scale, out_channels, kBlock), padded(difference_shift, out_channels, kBlock)};
+  plain_norm = {padded(plain_scale, out_channels, kBlock), padded(plain_shift, out_channels, kBlock)};
+}
+
+void BinaryConv::add_activation(const float* before, const float* slope, const float* after) {
+  activations.push_back(
+      {padded(before, out_channels, kBlock), padded(slope, out_channels, kBlock), padded(after, out_channels, kBlock)});
+}
+
+FloatConv::FloatConv(int in_channels, int out_channels, int kernel_size, int stride, const float* weight,
+                     const float* scale, const float* shift, const Kernels& kernels)
+    : in_channels(in_channels),
+      out_channels(out_channels),
+      kernel_size(kernel_size),
+      stride(stride),
+      norm{padded(scale, out_channels, kFloatBlock), padded(shift, out_channels, kFloatBlock)},
+      kernels(&kernels) {
+  check(in_channels > 0 && out_channels > 0 && stride > 0, "channels and stride are positive");
+  check(kernel_size > 0 && kernel_size % 2 == 1, "the kernel size is odd");
+  const int taps = kernel_size * kernel_size, depth = taps * in_channels;
+  weights.assign(static_cast<size_t>(out_channels + kFloatBlock - 1) / kFloatBlock * depth * kFloatBlock, 0.0f);
+  for (int o = 0; o < out_channels; ++o) {
+    for (int c = 0; c < in_channels; ++c) {
+      for (int t = 0; t < taps; ++t) {
+        const size_t row = static_cast<size_t>(o / kFloatBlock) * depth + t * in_channels + c;
+        weights[row * kFloatBlock + o % kFloatBlock] = *weight++;
+      }
+    }
+  }
+}
+
+void FloatConv::set_activation(const float* before, const float* slope, const float* after) {
+  activation = {{padded(before, out_channels, kFloatBlock), padded(slope, out_channels, kFloatBlock),
+                 padded(after, out_channels, kFloatBlock)}};
+}
+
+void run(const BinaryConv& conv, const BinaryCall& call, int threads) {
+  const int rows = steps(call.size.height, conv.stride), blocks = conv.blocks();
+  // Threads share either rows or output blocks, whichever divides more evenly; entries are then built once per thread.
+  const auto waste = [&](int units) { return (units + threads - 1) / threads * threads / static_cast<double>(units); };
+  const bool by_rows = call.size.count >= threads || waste(rows) <= waste(blocks);
+  const int parts = std::max(1, std::min(threads, by_rows ? rows : blocks));
+  const int per_image = call.size.count >= threads ? 1 : parts;
+  parallel(call.size.count * per_image, threads, [&](int task) {
+    const int n = task / per_image, part = task % per_image;
+    const int y0 = by_rows ? rows * part / per_image : 0, y1 = by_rows ? rows * (part + 1) / per_image : rows;
+    const int b0 = by_rows ? 0 : blocks * part / per_image, b1 = by_rows ? blocks : blocks * (part + 1) / per_image;
+    conv.kernels->binary_band(conv, call, n, y0, y1, b0, b1);
+  });
+}
+
+void run(const FloatConv& conv, MapSize size, const float* x, float* y, int threads) {
+  const int rows = steps(size.height, conv.stride);
+  const int parts = std::min(threads, rows);
+  parallel(size.count * parts, threads, [&](int task) {
+    const int n = task / parts, part = task % parts;
+    conv.kernels->float_band(conv, size, x, y, n, rows * part / parts, rows * (part + 1) / parts);
+  });
+}
+
+void pack_signs(const Kernels& kernels, const float* x, size_t pixels, int channels, uint64_t* words) {
+  kernels.pack_signs(x, pixels, channels, words);
+}
+
+void pack_differences(const BinaryConv& conv, const float* x, MapSize size, uint64_t* words) {
+  const int rows = steps(size.height, conv.stride), columns = steps(size.width, conv.stride);
+  const int nibbles = conv.difference.nibbles, count = words_of(conv.difference_bits());
+  std::vector<uint8_t> codes(static_cast<size_t>(columns) * nibbles);
+  const size_t image = static_cast<size_t>(size.height) * size.width * conv.in_channels;
+  for (int n = 0; n < size.count; ++n) {
+    for (int y = 0; y < rows; ++y) {
+      conv.kernels->difference_codes(conv, x + n * image, size, y, codes.data());
+      for (int column = 0; column < columns; ++column, words += count) {
+        std::fill_n(words, count, 0);
+        for (int i = 0; i < nibbles; ++i) {
+          words[i / 16] |= static_cast<uint64_t>(codes[static_cast<size_t>(column) * nibbles + i]) << (i % 16 * 4);
+        }
+      }
+    }
+  }
+}
+
+void average_pool(const float* x, MapSize size, int channels, float* y, int threads) {
+  const int rows = steps(size.height, 2), columns = steps(size.width, 2);
+  parallel(size.count * rows, threads, [&](int task) {
+    const int n = task / rows, row = task % rows * 2, last_row = std::min(row + 1, size.height - 1);
+    const float* image = x + static_cast<size_t>(n) * size.height * size.width * channels;
+    float* out = y + static_cast<size_t>(task) * columns * channels;
+    for (int c = 0; c < columns; ++c, out += channels) {
+      const int column = c * 2, last_column = std::min(column + 1, size.width - 1);
+      std::fill_n(out, channels, 0.0f);
+      for (int r = row; r <= last_row; ++r) {
+        for (int k = column; k <= last_column; ++k) {
+          const float* in = image + (static_cast<size_t>(r) * size.width + k) * channels;
+          for (int i = 0; i < channels; ++i) out[i] += in[i];
+        }
+      }
+      const float count = static_cast<float>((last_row - row + 1) * (last_column - column + 1));
+      for (int i = 0; i < channels; ++i) out[i] /= count;
+    }
+  });
+}
+
+void max_pool(const float* x, MapSize size, int channels, float* y, int threads) {
+  const int rows = steps(size.height, 2), columns = steps(size.width, 2);
+  parallel(size.count * rows, threads, [&](int task) {
+    const int n = task / rows, row = task % rows * 2;
+    const float* image = x + static_cast<size_t>(n) * size.height * size.width * channels;
+    float* out = y + static_cast<size_t>(task) * columns * channels;
+    for (int c = 0; c < columns; ++c, out += channels) {
+      const float* centre = image + (static_cast<size_t>(row) * size.width + c * 2) * channels;
+      std::copy(centre, centre + channels, out);
+      for (int r = std::max(row - 1, 0); r <= std::min(row + 1, size.height - 1); ++r) {
+        for (int k = std::max(c * 2 - 1, 0); k <= std::min(c * 2 + 1, size.width - 1); ++k) {
+          const float* in = image + (static_cast<size_t>(r) * size.width + k) * channels;
+          for (int i = 0; i < channels; ++i) out[i] = in[i] > out[i] ? in[i] : out[i];
+        }
+      }
+    }
+  });
+}
+
+void replicate(const float* x, size_t pixels, int channels, int copies, int parts, float* y) {
+  const int width = channels / parts;
+  for (size_t p = 0; p < pixels; ++p, x += channels) {
+    for (int i = 0; i < copies; ++i, y += channels) std::copy(x, x + channels, y);
+    for (int c = 0; c < width; ++c) {
+      float sum = 0.0f;
+      for (int part = 0; part < parts; ++part) sum += x[part * width + c];
+      *y++ = parts == 1 ? sum : sum / static_cast<float>(parts);
+    }
+  }
+}
+
+}  // namespace pixeldiff

@@ -1,0 +1,157 @@
+// 1-bit convolution: sign, pack, count mismatches by table lookup, normalise, activate, add the shortcut.
+//
+// A product of signs is -1 where two bits differ, so a sum of n products is n - 2 * mismatches. Bits are handled four at
+// a time: the mismatches of an activation nibble a with a weight nibble w are one entry of a table with 16 rows,
+// popcount(a ^ w). Vector shuffles look up 16 to 64 weights (one per output channel) in one instruction.
+//
+//   code   0..15, the bits of four channels of one pixel, or kOutside for a pixel outside the map
+//   pair   two neighbouring output pixels share one lookup: byte = mismatches of the first | mismatches of the second << 4
+//   entry  uint16 offset of a pair's 16-byte table; tables of outside pixels are 0, so borders need no correction
+//
+// Maps are channels last. Output pixel (y, x) is centred on input pixel (stride * y, stride * x). Sign(0) = +1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pixeldiff {
+
+constexpr int kBlock = 64;         // output channels that are computed together
+constexpr int kOutside = 16;       // code of a nibble outside the map
+constexpr int kMostNibbles = 63;   // four mismatches each fit a byte
+constexpr int kMostProducts = 32767;
+
+// Eight floats, eight ints, eight counts; loads from any address.
+typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(32), aligned(4)));
+typedef uint16_t Shorts __attribute__((vector_size(16), aligned(2), may_alias));
+constexpr int kLanes = 8;
+
+struct PixelPair {
+  int plus_y, plus_x, minus_y, minus_x;
+};
+
+struct MapSize {
+  int count, height, width;
+};
+
+inline int words_of(int bits) { return (bits + 63) / 64; }
+inline int nibbles_of(int bits) { return (bits + 3) / 4; }
+inline int steps(int side, int stride) { return (side - 1) / stride + 1; }
+
+// A run of at most kMostNibbles nibbles: where it starts in a row of entries and in the weights.
+struct Chunk {
+  int row;      // kernel row (0 for differences)
+  int column;   // first entry within the row
+  int nibbles;
+  size_t weight;
+};
+
+// One branch's weights for one instruction set: [output block][nibble][kBlock bytes], and how to walk over them.
+struct BranchWeights {
+  int nibbles = 0;  // per output channel
+  std::vector<uint8_t> bytes;
+  std::vector<Chunk> chunks;
+};
+
+// y = scale * sum + shift per channel, as batch norm folds; RPReLU is prelu(y + before, slope) + after.
+struct Affine {
+  std::vector<float> scale, shift;
+};
+struct Activation {
+  std::vector<float> before, slope, after;
+};
+
+struct Kernels;
+
+// The mixed binary layer: differences of the first `differing` channels, plain pixels of the others.
+struct BinaryConv {
+  int in_channels, out_channels, kernel_size, stride, differing;
+  std::vector<PixelPair> pairs;
+  BranchWeights plain, difference;
+  Affine plain_norm, difference_norm;
+  std::vector<Activation> activations;  // none, one after the sum, or one per branch (differences first)
+  const Kernels* kernels;
+
+  // Signs are 1 for +1 and 0 for -1: plain (out, in - differing, k, k), difference (out, differing, pairs).
+  BinaryConv(int in_channels, int out_channels, int kernel_size, int stride, std::vector<PixelPair> pairs,
+             int differing, const uint8_t* plain_signs, const uint8_t* difference_signs, const Kernels& kernels);
+
+  int plain_channels() const { return in_channels - differing; }
+  int difference_bits() const { return differing * static_cast<int>(pairs.size()); }
+  int blocks() const { return (out_channels + kBlock - 1) / kBlock; }
+
+  void set_norms(const float* difference_scale, const float* difference_shift, const float* plain_scale,
+                 const float* plain_shift);
+  void add_activation(const float* before, const float* slope, const float* after);
+};
+
+// What one call reads and writes. `bits` (packed signs of x) and `shortcut` may be null, and so may each output.
+struct BinaryCall {
+  MapSize size;
+  const float* x;
+  const uint64_t* bits;
+  const float* shortcut;
+  float* y;
+  uint64_t* y_bits;
+  int32_t* difference_sums;
+  int32_t* plain_sums;
+};
+
+void run(const BinaryConv& conv, const BinaryCall& call, int threads);
+
+// Float convolution with the same epilogue, for stems, 1x1 shortcuts and the classifier.
+struct FloatConv {
+  int in_channels, out_channels, kernel_size, stride;
+  std::vector<float> weights;  // [output block of kFloatBlock][ky, kx, channel][kFloatBlock]
+  Affine norm;
+  std::vector<Activation> activation;  // none or one
+  const Kernels* kernels;
+
+  FloatConv(int in_channels, int out_channels, int kernel_size, int stride, const float* weight, const float* scale,
+            const float* shift, const Kernels& kernels);
+
+  void set_activation(const float* before, const float* slope, const float* after);
+};
+constexpr int kFloatBlock = 16;
+
+void run(const FloatConv& conv, MapSize size, const float* x, float* y, int threads);
+
+// The functions of one instruction set.
+struct Kernels {
+  const char* name;
+  bool (*supported)();
+  int vector_bytes;  // of the lookup; decides the order of weights in a block
+  void (*pack_signs)(const float* x, size_t pixels, int channels, uint64_t* words);
+  // Codes of the difference signs of output row `y`, `stride_codes` bytes per pixel.
+  void (*difference_codes)(const BinaryConv& conv, const float* x, MapSize size, int y, uint8_t* codes);
+  // Output rows [y0, y1) of image `n`, output blocks [b0, b1).
+  void (*binary_band)(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int y1, int b0, int b1);
+  void (*float_band)(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1);
+};
+
+extern const Kernels portable_kernels;
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+extern const Kernels neon_kernels;
+
+// The instruction sets that were built and that this CPU has, best first; "portable" is always last.
+std::vector<const Kernels*> available_kernels();
+// The one named by PIXELDIFF_ISA, or the best. Throws std::invalid_argument for a name that is not available.
+const Kernels& choose_kernels();
+
+// 16-byte tables of entries, (kOutside + 1)^2 of them: table of codes (a, b) at entry 16 * (a + 17 * b).
+const uint8_t* pair_tables();
+
+void pack_signs(const Kernels& kernels, const float* x, size_t pixels, int channels, uint64_t* words);
+// Difference bits in words_of(bits) words per output pixel: quads of channels, then pairs, then the quad's channels.
+void pack_differences(const BinaryConv& conv, const float* x, MapSize size, uint64_t* words);
+
+// Shortcuts: average pooling 2x2 (windows cut at odd sides), max pooling 3x3 / 2, and the joined copies of ReplicaPool.
+void average_pool(const float* x, MapSize size, int channels, float* y, int threads);
+void max_pool(const float* x, MapSize size, int channels, float* y, int threads);
+void replicate(const float* x, size_t pixels, int channels, int copies, int parts, float* y);
+
+}  // namespace pixeldiff

@@ -1,0 +1,60 @@
+// The packed kernels in plain C++: the baseline of every machine and the specification of the others.
+#include "packed.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace pixeldiff {
+namespace {
+
+struct Isa {
+  // Mismatches of both pixels of one pair; the loops over a block become whatever vectors the compiler has.
+  static void count(const uint16_t* entries, const uint8_t* weights, int nibbles, uint16_t* sums) {
+    uint8_t first[kBlock] = {}, second[kBlock] = {};
+    for (int k = 0; k < nibbles; ++k, weights += kBlock) {
+      const int code = entries[k] / 16, a = code % (kOutside + 1), b = code / (kOutside + 1);
+      add_mismatches(weights, a, first);
+      add_mismatches(weights, b, second);
+    }
+    for (int o = 0; o < kBlock; ++o) sums[o] = static_cast<uint16_t>(sums[o] + first[o]);
+    for (int o = 0; o < kBlock; ++o) sums[kBlock + o] = static_cast<uint16_t>(sums[kBlock + o] + second[o]);
+  }
+  static void add_mismatches(const uint8_t* weights, int code, uint8_t* counts) {
+    const uint8_t mask = code == kOutside ? 0 : 15;
+    for (int o = 0; o < kBlock; ++o) {
+      const uint8_t differing = static_cast<uint8_t>((weights[o] ^ code) & mask);
+      const uint8_t halves = static_cast<uint8_t>(differing - ((differing >> 1) & 5));
+      counts[o] = static_cast<uint8_t>(counts[o] + (halves & 3) + (halves >> 2));
+    }
+  }
+  static void accumulate(const uint16_t* a, const uint16_t* b, const uint8_t* weights, int nibbles, uint16_t* sums_a,
+                         uint16_t* sums_b) {
+    count(a, weights, nibbles, sums_a);
+    count(b, weights, nibbles, sums_b);
+  }
+  static unsigned at_least(Floats a, Floats b) {
+    unsigned mask = 0;
+    for (int i = 0; i < 8; ++i) mask |= static_cast<unsigned>(a[i] >= b[i]) << i;
+    return mask;
+  }
+  static void expand(uint64_t word, uint8_t* codes) {
+    for (int i = 0; i < 16; ++i) codes[i] = (word >> (4 * i)) & 15;
+  }
+  static Floats multiply_add(Floats a, Floats b, Floats c) {
+    return a * b + c;
+  }
+};
+
+#include "packed_band.inl"
+
+bool supported() { return true; }
+
+}  // namespace
+
+const Kernels portable_kernels = {
+    "portable", supported, 1, pack_signs_here, difference_codes_here, binary_band_here, float_band_here,
+};
+
+}  // namespace pixeldiff

@@ -1,0 +1,155 @@
+#include "threads.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace pixeldiff {
+namespace {
+
+// A network's layers follow each other within microseconds, so a worker spins this long before it sleeps.
+constexpr auto kSpin = std::chrono::microseconds(200);
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class Pool {
+ public:
+  Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  ~Pool() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stop_.store(true);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  bool try_run(int tasks, int helpers, const std::function<void(int)>& task) {
+    std::unique_lock<std::mutex> busy(busy_, std::try_to_lock);
+    if (!busy.owns_lock()) return false;
+    while (static_cast<int>(workers_.size()) < helpers) {
+      const int index = static_cast<int>(workers_.size());
+      workers_.emplace_back([this, index, seen = round_.load()] { work(index, seen); });
+    }
+    task_ = &task;
+    tasks_ = tasks;
+    helpers_ = helpers;
+    next_.store(0);
+    failure_ = nullptr;
+    pending_.store(static_cast<int>(workers_.size()));
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      round_.fetch_add(1);
+    }
+    if (sleeping_.load() > 0) wake_.notify_all();
+    take();
+    for (int spins = 0; pending_.load(std::memory_order_acquire) > 0; ++spins) {
+      if (spins < 4096) {
+        relax();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    return true;
+  }
+
+ private:
+  void take() {
+    for (int i = next_.fetch_add(1); i < tasks_; i = next_.fetch_add(1)) {
+      try {
+        (*task_)(i);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        failure_ = std::current_exception();
+      }
+    }
+  }
+
+  void work(int index, unsigned seen) {
+    while (true) {
+      wait_for_round(seen);
+      if (stop_.load()) return;
+      seen = round_.load();
+      if (index < helpers_) take();
+      pending_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  void wait_for_round(unsigned seen) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int spins = 1; round_.load(std::memory_order_acquire) == seen && !stop_.load(); ++spins) {
+      relax();
+      if (spins % 64 == 0 && std::chrono::steady_clock::now() - start > kSpin) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        sleeping_.fetch_add(1);
+        wake_.wait(lock, [&] { return round_.load() != seen || stop_.load(); });
+        sleeping_.fetch_sub(1);
+        return;
+      }
+    }
+  }
+
+  std::mutex busy_, mutex_;
+  std::condition_variable wake_;
+  std::vector<std::thread> workers_;
+  std::atomic<unsigned> round_{0};
+  std::atomic<int> next_{0}, pending_{0}, sleeping_{0};
+  std::atomic<bool> stop_{false};
+  const std::function<void(int)>* task_ = nullptr;
+  int tasks_ = 0, helpers_ = 0;
+  std::exception_ptr failure_;
+};
+
+// A forked child has none of the parent's threads: it gets a pool of its own, the parent's is left alone.
+Pool& pool() {
+  static std::mutex guard;
+  static pid_t owner = 0;
+  static Pool* current = nullptr;
+  std::lock_guard<std::mutex> lock(guard);
+  if (owner != getpid()) {
+    owner = getpid();
+    current = new Pool;  // never destroyed: its threads may outlive static objects
+  }
+  return *current;
+}
+
+thread_local bool inside = false;
+
+}  // namespace
+
+int hardware_threads() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+void parallel(int tasks, int threads, const std::function<void(int)>& task) {
+  const int helpers = std::min(tasks, threads) - 1;
+  const std::function<void(int)> marked = [&](int i) {
+    inside = true;
+    task(i);
+  };
+  struct Restore {
+    bool nested = inside;
+    ~Restore() { inside = nested; }
+  } restore;
+  if (helpers < 1 || restore.nested || !pool().try_run(tasks, helpers, marked)) {
+    for (int i = 0; i < tasks; ++i) task(i);
+  }
+}
+
+}  // namespace pixeldiff
