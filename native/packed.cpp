@@ -19,21 +19,21 @@ int byte_of_output(int o, int vector_bytes) {
 
 void resize(BranchWeights& weights, int blocks, int rows, int row_nibbles) {
   weights.nibbles = rows * row_nibbles;
-  weights.bytes.assign(static_cast<size_t>(blocks) * weights.nibbles * kBlock, 0);
+  weights.lines.assign(static_cast<size_t>(blocks) * weights.nibbles, {});
   const int parts = (row_nibbles + kMostNibbles - 1) / kMostNibbles;
   // Lookups go by threes: parts of a row are multiples of three but for the last.
   const int step = parts ? ((row_nibbles + parts - 1) / parts + 2) / 3 * 3 : 0;
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < row_nibbles; column += step) {
-      const size_t weight = (static_cast<size_t>(row) * row_nibbles + column) * kBlock;
-      weights.chunks.push_back({row, column, std::min(step, row_nibbles - column), weight});
+      const size_t line = static_cast<size_t>(row) * row_nibbles + column;
+      weights.chunks.push_back({row, column, std::min(step, row_nibbles - column), line});
     }
   }
 }
 
 void set_bit(BranchWeights& weights, int output, int nibble, int bit, int vector_bytes) {
-  const size_t block = static_cast<size_t>(output / kBlock) * weights.nibbles + nibble;
-  weights.bytes[block * kBlock + byte_of_output(output % kBlock, vector_bytes)] |= static_cast<uint8_t>(1 << bit);
+  auto& line = weights.lines[static_cast<size_t>(output / kBlock) * weights.nibbles + nibble];
+  line.bytes[byte_of_output(output % kBlock, vector_bytes)] |= static_cast<uint8_t>(1 << bit);
 }
 
 std::vector<float> padded(const float* values, int count, int block) {
@@ -192,7 +192,7 @@ void pack_signs(const Kernels& kernels, const float* x, size_t pixels, int chann
 void pack_differences(const BinaryConv& conv, const float* x, MapSize size, uint64_t* words) {
   const int rows = steps(size.height, conv.stride), columns = steps(size.width, conv.stride);
   const int nibbles = conv.difference.nibbles, count = words_of(conv.difference_bits());
-  std::vector<uint8_t> codes(static_cast<size_t>(columns) * nibbles);
+  std::vector<uint8_t> codes(static_cast<size_t>(columns) * nibbles + 16);
   const size_t image = static_cast<size_t>(size.height) * size.width * conv.in_channels;
   for (int n = 0; n < size.count; ++n) {
     for (int y = 0; y < rows; ++y) {

@@ -41,18 +41,21 @@ inline int words_of(int bits) { return (bits + 63) / 64; }
 inline int nibbles_of(int bits) { return (bits + 3) / 4; }
 inline int steps(int side, int stride) { return (side - 1) / stride + 1; }
 
-// A run of at most kMostNibbles nibbles: where it starts in a row of entries and in the weights.
+// A run of at most kMostNibbles nibbles: where it starts in a row of entries and among the weights' lines.
 struct Chunk {
   int row;      // kernel row (0 for differences)
   int column;   // first entry within the row
   int nibbles;
-  size_t weight;
+  size_t line;
 };
 
 // One branch's weights for one instruction set: [output block][nibble][kBlock bytes], and how to walk over them.
 struct BranchWeights {
+  struct alignas(kBlock) Line {  // one cache line: no load of weights straddles two
+    uint8_t bytes[kBlock];
+  };
   int nibbles = 0;  // per output channel
-  std::vector<uint8_t> bytes;
+  std::vector<Line> lines;
   std::vector<Chunk> chunks;
 };
 
@@ -72,7 +75,7 @@ struct BinaryConv {
   std::vector<PixelPair> pairs;
   BranchWeights plain, difference;
   Affine plain_norm, difference_norm;
-  std::vector<Activation> activations;  // none, one after the sum, or one per branch (differences first)
+  std::vector<Activation> activations;  // one after the sum, or one per branch (differences first)
   const Kernels* kernels;
 
   // Signs are 1 for +1 and 0 for -1: plain (out, in - differing, k, k), difference (out, differing, pairs).
@@ -88,7 +91,8 @@ struct BinaryConv {
   void add_activation(const float* before, const float* slope, const float* after);
 };
 
-// What one call reads and writes. `bits` (packed signs of x) and `shortcut` may be null, and so may each output.
+// What one call reads and writes. `bits` (packed signs of x) and `shortcut` may be null; either y and y_bits are, or
+// the sums.
 struct BinaryCall {
   MapSize size;
   const float* x;
@@ -125,7 +129,7 @@ struct Kernels {
   bool (*supported)();
   int vector_bytes;  // of the lookup; decides the order of weights in a block
   void (*pack_signs)(const float* x, size_t pixels, int channels, uint64_t* words);
-  // Codes of the difference signs of output row `y`, `stride_codes` bytes per pixel.
+  // Codes of the difference signs of output row `y`, and up to 16 bytes beyond them.
   void (*difference_codes)(const BinaryConv& conv, const float* x, MapSize size, int y, uint8_t* codes);
   // Output rows [y0, y1) of image `n`, output blocks [b0, b1).
   void (*binary_band)(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int y1, int b0, int b1);

@@ -1,14 +1,20 @@
 // The work of one thread, written once and compiled for each instruction set. The including file defines `Isa`:
 //
-//   accumulate(entries_a, entries_b, weights, nibbles, sums_a, sums_b)   mismatches of two pairs, added to sums
+//   accumulate(tables, entries_a, entries_b, weights, nibbles, sums_a, sums_b)   mismatches of two pairs, added to sums
+//   compare(centre, plus, minus, quads)                                  signs of 8 differences of 8 channels
 //   at_least(a, b)                                                       8 bits: a[i] >= b[i]
 //   expand(word, codes)                                                  64 bits -> 16 nibbles, one per byte
+//   extract(word, mask)                                                  the masked bits, closed up
+//   widen(counts)                                                        8 counts as floats
 //   multiply_add(a, b, c)                                                a * b + c, fused where the set has it
 //
 // Everything here sits in an anonymous namespace, because each instruction set has its own copy.
 
 constexpr int kPairSums = 2 * kBlock;  // two pixels
 constexpr int kTilePairs = 16;         // pixel pairs that share one walk over a block's weights
+
+inline Floats load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
+inline void store(float* p, Floats v) { *reinterpret_cast<Floats*>(p) = v; }
 
 void pack_signs_here(const float* x, size_t pixels, int channels, uint64_t* words) {
   const Floats zero = {};
@@ -18,7 +24,7 @@ void pack_signs_here(const float* x, size_t pixels, int channels, uint64_t* word
       uint64_t word = 0;
       int i = 0;
       for (; i + kLanes <= count; i += kLanes) {
-        word |= static_cast<uint64_t>(Isa::at_least(*reinterpret_cast<const Floats*>(x + first + i), zero)) << i;
+        word |= static_cast<uint64_t>(Isa::at_least(load(x + first + i), zero)) << i;
       }
       for (; i < count; ++i) word |= static_cast<uint64_t>(x[first + i] >= 0.0f) << i;
       *words++ = word;
@@ -28,86 +34,94 @@ void pack_signs_here(const float* x, size_t pixels, int channels, uint64_t* word
 
 // --- differences ---------------------------------------------------------------------------------------------------
 
-// Signs of 8 channels of every pair; `room` channels can be read.
-void compare(const float* const* plus, const float* const* minus, int pairs, int channel, int room, uint8_t* masks) {
-  if (room >= kLanes) {
-    for (int i = 0; i < pairs; ++i) {
-      masks[i] = static_cast<uint8_t>(Isa::at_least(*reinterpret_cast<const Floats*>(plus[i] + channel),
-                                                    *reinterpret_cast<const Floats*>(minus[i] + channel)));
+// The differing channels of some input rows, zeros outside the map, channels filled up to a multiple of eight: every
+// pixel pair is then two constant offsets from the centre, without a look at the border.
+struct Window {
+  const BinaryConv& conv;
+  MapSize size;
+  int reach, depth;            // pixels read to each side, floats per pixel
+  std::vector<int> plus, minus;  // offsets in floats, filled up to a multiple of eight pairs
+
+  Window(const BinaryConv& conv, MapSize size) : conv(conv), size(size), reach(0) {
+    for (const PixelPair& p : conv.pairs) {
+      reach = std::max({reach, std::abs(p.plus_y), std::abs(p.plus_x), std::abs(p.minus_y), std::abs(p.minus_x)});
     }
-    return;
+    depth = (conv.differing + kLanes - 1) / kLanes * kLanes;
+    plus.assign((conv.pairs.size() + 7) / 8 * 8, 0);
+    minus = plus;
+    for (size_t i = 0; i < conv.pairs.size(); ++i) {
+      const PixelPair& p = conv.pairs[i];
+      plus[i] = (p.plus_y * width() + p.plus_x) * depth;
+      minus[i] = (p.minus_y * width() + p.minus_x) * depth;
+    }
   }
-  for (int i = 0; i < pairs; ++i) {
-    unsigned mask = 0;
-    for (int j = 0; j < room; ++j) mask |= static_cast<unsigned>(plus[i][channel + j] >= minus[i][channel + j]) << j;
-    masks[i] = static_cast<uint8_t>(mask);
+
+  int width() const { return size.width + 2 * reach; }
+  size_t row_size() const { return static_cast<size_t>(width()) * depth; }
+
+  void copy_row(const float* image, int row, float* target) const {
+    std::fill_n(target, row_size(), 0.0f);
+    if (row < 0 || row >= size.height) return;
+    const float* x = image + static_cast<size_t>(row) * size.width * conv.in_channels;
+    target += static_cast<size_t>(reach) * depth;
+    const bool spill = conv.in_channels >= depth;  // whole vectors may be read, but for their last channels kept out
+    for (int column = 0; column < size.width; ++column, x += conv.in_channels, target += depth) {
+      if (!spill) {
+        std::copy(x, x + conv.differing, target);
+        continue;
+      }
+      for (int c = 0; c < depth; c += kLanes) store(target + c, load(x + c));
+    }
   }
+};
+
+// The last quad holds fewer than four channels: its bits are closed up, so that no lookup is wasted. Eight pairs fill
+// whole nibbles, so each call starts afresh. Up to 16 codes are written.
+void close_up(uint64_t quad, int count, int channels, uint8_t* codes) {
+  const uint64_t kept = 0x0101010101010101 * ((1u << channels) - 1);
+  Isa::expand(Isa::extract(quad, count == 8 ? kept : kept & ((uint64_t{1} << (8 * count)) - 1)), codes);
 }
 
-// The last quad holds fewer than four channels: its bits are closed up, so that no lookup is wasted.
-void close_up(const uint8_t* masks, int pairs, int shift, int channels, uint8_t* codes) {
-  uint64_t bits = 0;
-  int held = 0;
-  const unsigned keep = (1u << channels) - 1;
-  for (int i = 0; i < pairs; ++i) {
-    bits |= static_cast<uint64_t>((masks[i] >> shift) & keep) << held;
-    held += channels;
-    for (; held >= 4; held -= 4, bits >>= 4) *codes++ = bits & 15;
-  }
-  if (held > 0) *codes = bits & 15;
-}
-
-void difference_pixel(const float* const* plus, const float* const* minus, int pairs, int differing, int channels,
-                      uint8_t* codes) {
-  uint8_t masks[256];
+// Quads are eight bytes, the signs of four channels of each of eight pairs.
+void difference_pixel(const Window& window, const float* centre, uint8_t* codes) {
+  const int pairs = static_cast<int>(window.conv.pairs.size()), differing = window.conv.differing;
   for (int channel = 0; channel < differing; channel += kLanes) {
-    compare(plus, minus, pairs, channel, channels - channel, masks);
-    for (int half = 0; half < kLanes; half += 4) {
-      const int left = differing - channel - half;
-      if (left >= 4) {
-        for (int i = 0; i < pairs; ++i) codes[i] = (masks[i] >> half) & 15;
-        codes += pairs;
-      } else if (left > 0) {
-        close_up(masks, pairs, half, left, codes);
+    for (int i = 0; i < pairs; i += 8) {
+      const int count = std::min(8, pairs - i);
+      uint64_t quads[2];
+      Isa::compare(centre + channel, window.plus.data() + i, window.minus.data() + i, quads);
+      for (int half = 0; half < 2; ++half) {
+        const int first = channel + 4 * half, left = differing - first;
+        uint8_t* target = codes + static_cast<size_t>(first) / 4 * pairs;
+        if (left >= 4 && count == 8) {
+          std::memcpy(target + i, &quads[half], 8);
+        } else if (left >= 4) {
+          std::memcpy(target + i, &quads[half], count);
+        } else if (left > 0) {
+          close_up(quads[half], count, left, target + i / 8 * 2 * left);
+        }
       }
     }
   }
 }
 
-void difference_codes_here(const BinaryConv& conv, const float* x, MapSize size, int y, uint8_t* codes) {
-  const int pairs = static_cast<int>(conv.pairs.size()), channels = conv.in_channels;
-  const int nibbles = conv.difference.nibbles, columns = steps(size.width, conv.stride);
-  static thread_local std::vector<float> zeros;
-  if (zeros.size() < static_cast<size_t>(channels)) zeros.assign(channels, 0.0f);
-  std::vector<const float*> plus(pairs), minus(pairs);
-  int reach = 0;
-  for (const PixelPair& pair : conv.pairs) {
-    reach = std::max({reach, std::abs(pair.plus_x), std::abs(pair.minus_x)});
+// Codes of one output row from the window's rows around it; writes up to 16 bytes beyond.
+void difference_codes(const Window& window, const float* centre_row, uint8_t* codes) {
+  const int columns = steps(window.size.width, window.conv.stride), nibbles = window.conv.difference.nibbles;
+  const float* centre = centre_row + static_cast<size_t>(window.reach) * window.depth;
+  for (int x = 0; x < columns; ++x, codes += nibbles) {
+    difference_pixel(window, centre, codes);
+    centre += static_cast<size_t>(window.conv.stride) * window.depth;
   }
-  const auto at = [&](int row, int column) -> const float* {
-    if (row < 0 || row >= size.height || column < 0 || column >= size.width) return zeros.data();
-    return x + (static_cast<size_t>(row) * size.width + column) * channels;
-  };
-  const auto row_inside = [&](int offset) {
-    return y * conv.stride + offset >= 0 && y * conv.stride + offset < size.height;
-  };
-  bool moving = false;  // the pointers are those of the column before
-  for (int column = 0; column < columns; ++column, codes += nibbles) {
-    const int centre = column * conv.stride;
-    const bool inside = centre >= reach && centre + reach < size.width;
-    for (int i = 0; i < pairs; ++i) {
-      const PixelPair& pair = conv.pairs[i];
-      if (inside && moving) {
-        if (row_inside(pair.plus_y)) plus[i] += static_cast<ptrdiff_t>(conv.stride) * channels;
-        if (row_inside(pair.minus_y)) minus[i] += static_cast<ptrdiff_t>(conv.stride) * channels;
-      } else {
-        plus[i] = at(y * conv.stride + pair.plus_y, centre + pair.plus_x);
-        minus[i] = at(y * conv.stride + pair.minus_y, centre + pair.minus_x);
-      }
-    }
-    moving = inside;
-    difference_pixel(plus.data(), minus.data(), pairs, conv.differing, channels, codes);
+}
+
+void difference_codes_here(const BinaryConv& conv, const float* image, MapSize size, int y, uint8_t* codes) {
+  const Window window(conv, size);
+  std::vector<float> rows(window.row_size() * (2 * window.reach + 1));
+  for (int i = -window.reach; i <= window.reach; ++i) {
+    window.copy_row(image, y * conv.stride + i, rows.data() + (i + window.reach) * window.row_size());
   }
+  difference_codes(window, rows.data() + window.reach * window.row_size(), codes);
 }
 
 // --- entries -------------------------------------------------------------------------------------------------------
@@ -116,6 +130,7 @@ void difference_codes_here(const BinaryConv& conv, const float* x, MapSize size,
 struct Scratch {
   std::vector<uint8_t> codes;
   std::vector<uint64_t> words;
+  std::vector<float> window;
   std::vector<uint16_t> plain, difference;
   alignas(64) uint16_t sums[2][(kTilePairs + 1) * kPairSums];
 };
@@ -174,79 +189,101 @@ void plain_row(const BinaryConv& conv, const BinaryCall& call, int n, int row, i
   join(codes, codes + static_cast<size_t>(conv.stride) * nibbles, count, entries);
 }
 
-// Entries of the difference signs of one output row, one run of nibbles per pixel pair.
-void difference_row(const BinaryConv& conv, const BinaryCall& call, int n, int y, Scratch& scratch,
-                    uint16_t* entries) {
+// Entries of the difference signs of output rows [y0, y0 + rows), one run of nibbles per pixel pair.
+void difference_entries(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int rows, Scratch& scratch,
+                        uint16_t* entries) {
+  const Window window(conv, call.size);
   const int nibbles = conv.difference.nibbles, columns = steps(call.size.width, conv.stride);
-  uint8_t* codes = room(scratch.codes, static_cast<size_t>(columns + 1) * nibbles);
-  const size_t image = static_cast<size_t>(call.size.height) * call.size.width * conv.in_channels;
-  difference_codes_here(conv, call.x + n * image, call.size, y, codes);
-  std::memset(codes + static_cast<size_t>(columns) * nibbles, 0, nibbles);
-  for (int x = 0; x < columns; x += 2, entries += nibbles) {
-    const uint8_t* first = codes + static_cast<size_t>(x) * nibbles;
-    join(first, first + nibbles, nibbles, entries);
+  const int first = y0 * conv.stride - window.reach, input_rows = (rows - 1) * conv.stride + 2 * window.reach + 1;
+  const float* image = call.x + static_cast<size_t>(n) * call.size.height * call.size.width * conv.in_channels;
+  float* copied = room(scratch.window, input_rows * window.row_size());
+  for (int i = 0; i < input_rows; ++i) window.copy_row(image, first + i, copied + i * window.row_size());
+  uint8_t* codes = room(scratch.codes, static_cast<size_t>(columns + 1) * nibbles + 16);
+  for (int y = 0; y < rows; ++y) {
+    difference_codes(window, copied + (y * conv.stride + window.reach) * window.row_size(), codes);
+    std::memset(codes + static_cast<size_t>(columns) * nibbles, 0, nibbles);
+    for (int x = 0; x < columns; x += 2, entries += nibbles) {
+      const uint8_t* pixel = codes + static_cast<size_t>(x) * nibbles;
+      join(pixel, pixel + nibbles, nibbles, entries);
+    }
   }
 }
 
 // --- epilogue ------------------------------------------------------------------------------------------------------
 
-inline Floats load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
-inline void store(float* p, Floats v) { *reinterpret_cast<Floats*>(p) = v; }
-
-inline Floats normalise(const uint16_t* mismatches, int products, const Affine& norm, int channel) {
-  const Ints counts = __builtin_convertvector(*reinterpret_cast<const Shorts*>(mismatches), Ints);
-  const Floats sums = __builtin_convertvector(products - 2 * counts, Floats);
-  return Isa::multiply_add(sums, load(&norm.scale[channel]), load(&norm.shift[channel]));
-}
-
 // The order of the operations is that of the torch layers, so that results agree to the last bit where fma is fused.
-inline Floats activate(Floats v, const Activation& act, int channel) {
-  v += load(&act.before[channel]);
-  const Floats zero = {};
-  const Floats scaled = v * load(&act.slope[channel]);
-  v = v > zero ? v : scaled;
-  return v + load(&act.after[channel]);
+inline Floats normalise(const uint16_t* mismatches, float products, const float* scale, const float* shift) {
+  const Floats sums = Isa::multiply_add(Isa::widen(mismatches), Floats{} - 2.0f, Floats{} + products);  // exact
+  return Isa::multiply_add(sums, load(scale), load(shift));
 }
+
+struct Shape {  // of an activation
+  const float *before, *slope, *after;
+
+  Shape(const Activation& act, int channel)
+      : before(&act.before[channel]), slope(&act.slope[channel]), after(&act.after[channel]) {}
+  Floats operator()(Floats v, int i) const {
+    v += load(before + i);
+    const Floats zero = {}, scaled = v * load(slope + i);
+    v = v > zero ? v : scaled;
+    return v + load(after + i);
+  }
+};
 
 struct PixelSums {
   const uint16_t *difference, *plain;  // mismatches of one pixel and one output block
   int plain_products;
 };
 
-// One pixel, one block of outputs: floats and, if asked for, the word of their signs.
-template <bool kDifference, bool kPlain>
-void finish(const BinaryConv& conv, const PixelSums& sums, int block, const float* shortcut, float* y,
-            uint64_t* y_word) {
-  const int first = block * kBlock, valid = std::min(kBlock, conv.out_channels - first);
-  alignas(32) float added[kBlock], result[kBlock];
-  const bool whole = valid == kBlock;
-  if (shortcut && !whole) {
-    std::memcpy(added, shortcut + first, valid * sizeof(float));
-    std::fill(added + valid, added + kBlock, 0.0f);
-  }
-  const float* addend = whole && shortcut ? shortcut + first : added;
-  float* target = whole ? y + first : result;
-  const bool per_branch = kDifference && kPlain && conv.activations.size() == 2;
-  const int difference_products = conv.difference_bits();
-  uint64_t word = 0;
+enum class Branches { kPlain, kDifference, kBoth, kBothActivated };
+
+// One pixel, one block of outputs: floats and their signs, a byte for every eight.
+template <Branches kBranches, bool kShortcut>
+void finish_block(const BinaryConv& conv, const PixelSums& sums, int first, const float* shortcut, float* y,
+                  uint8_t* signs) {
+  constexpr bool kPlain = kBranches != Branches::kDifference, kDifference = kBranches != Branches::kPlain;
+  const float *scale = &conv.plain_norm.scale[first], *shift = &conv.plain_norm.shift[first];
+  const float *other_scale = &conv.difference_norm.scale[first], *other_shift = &conv.difference_norm.shift[first];
+  const Shape act(conv.activations.front(), first), other_act(conv.activations.back(), first);
+  const float products = static_cast<float>(sums.plain_products);
+  const float other_products = static_cast<float>(conv.difference_bits());
   for (int i = 0; i < kBlock; i += kLanes) {
-    Floats v = {};
-    if (kDifference) {
-      v = normalise(sums.difference + i, difference_products, conv.difference_norm, first + i);
-      if (per_branch) v = activate(v, conv.activations[0], first + i);
+    Floats v, w;
+    if (kDifference) v = normalise(sums.difference + i, other_products, other_scale + i, other_shift + i);
+    if (kPlain) w = normalise(sums.plain + i, products, scale + i, shift + i);
+    if (kBranches == Branches::kBothActivated) {
+      v = act(v, i) + other_act(w, i);
+    } else {
+      v = act(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, i);
     }
-    if (kPlain) {
-      Floats w = normalise(sums.plain + i, sums.plain_products, conv.plain_norm, first + i);
-      if (per_branch) w = activate(w, conv.activations[1], first + i);
-      v = kDifference ? v + w : w;
-    }
-    if (!per_branch && !conv.activations.empty()) v = activate(v, conv.activations[0], first + i);
-    if (shortcut) v += load(addend + i);
-    store(target + i, v);
-    word |= static_cast<uint64_t>(Isa::at_least(v, Floats{})) << i;
+    if (kShortcut) v += load(shortcut + i);
+    store(y + i, v);
+    signs[i / kLanes] = static_cast<uint8_t>(Isa::at_least(v, Floats{}));
   }
-  if (!whole) std::memcpy(y + first, result, valid * sizeof(float));
-  if (y_word) y_word[block] = whole ? word : word & ((uint64_t{1} << valid) - 1);
+}
+
+using Finish = void (*)(const BinaryConv&, const PixelSums&, int, const float*, float*, uint8_t*);
+
+template <bool kShortcut>
+Finish choose_finish(const BinaryConv& conv) {
+  if (!conv.differing) return finish_block<Branches::kPlain, kShortcut>;
+  if (!conv.plain_channels()) return finish_block<Branches::kDifference, kShortcut>;
+  if (conv.activations.size() == 2) return finish_block<Branches::kBothActivated, kShortcut>;
+  return finish_block<Branches::kBoth, kShortcut>;
+}
+
+// The last block may be narrower than kBlock: it is computed whole and copied in part.
+void finish_part(Finish finish, const BinaryConv& conv, const PixelSums& sums, int first, const float* shortcut,
+                 float* y, uint8_t* signs) {
+  const int valid = conv.out_channels - first;
+  float added[kBlock] = {}, result[kBlock];
+  if (shortcut) std::memcpy(added, shortcut, valid * sizeof(float));
+  finish(conv, sums, first, shortcut ? added : nullptr, result, signs);
+  std::memcpy(y, result, valid * sizeof(float));
+  uint64_t word;
+  std::memcpy(&word, signs, sizeof(word));
+  word &= (uint64_t{1} << valid) - 1;
+  std::memcpy(signs, &word, sizeof(word));
 }
 
 void write_sums(const uint16_t* mismatches, int products, int count, int32_t* sums) {
@@ -280,52 +317,52 @@ struct Band {
     if (conv.difference.nibbles) {
       const size_t row = static_cast<size_t>(pairs) * conv.difference.nibbles;
       uint16_t* entries = room(scratch.difference, rows * row);
-      for (int i = 0; i < rows; ++i) difference_row(conv, call, n, y0 + i, scratch, entries + i * row);
+      difference_entries(conv, call, n, y0, rows, scratch, entries);
     }
   }
 
   // The first entry of pixel pair `index` of the band.
-  const uint16_t* plain_entries(int index) const {
+  const uint16_t* plain_run(int index) const {
     const size_t row = static_cast<size_t>(index / pairs) * conv.stride;
     const size_t column = static_cast<size_t>(index % pairs) * 2 * conv.stride;
     return scratch.plain.data() + row * plain_row_size + column * nibbles_of(conv.plain_channels());
   }
-  const uint16_t* difference_entries(int index) const {
+  const uint16_t* difference_run(int index) const {
     return scratch.difference.data() + static_cast<size_t>(index) * conv.difference.nibbles;
   }
 
   // Mismatches of `count` pixel pairs from `first` on.
   void count_mismatches(const BranchWeights& weights, bool plain, int first, int count, int block, uint16_t* sums) {
     std::memset(sums, 0, count * kPairSums * sizeof(uint16_t));
-    const uint8_t* bytes = weights.bytes.data() + static_cast<size_t>(block) * weights.nibbles * kBlock;
+    const auto* lines = weights.lines.data() + static_cast<size_t>(block) * weights.nibbles;
+    const uint8_t* tables = pair_tables();
     const uint16_t* entries[kTilePairs + 1];
-    for (int i = 0; i < count; ++i) entries[i] = plain ? plain_entries(first + i) : difference_entries(first + i);
+    for (int i = 0; i < count; ++i) entries[i] = plain ? plain_run(first + i) : difference_run(first + i);
     entries[count] = entries[count - 1];  // pairs go two by two; the spare one has its own sums
     for (const Chunk& chunk : weights.chunks) {
       const size_t offset = chunk.row * plain_row_size + chunk.column;
       for (int i = 0; i < count; i += 2) {
-        Isa::accumulate(entries[i] + offset, entries[i + 1] + offset, bytes + chunk.weight, chunk.nibbles,
+        Isa::accumulate(tables, entries[i] + offset, entries[i + 1] + offset, lines[chunk.line].bytes, chunk.nibbles,
                         sums + i * kPairSums, sums + (i + 1) * kPairSums);
       }
     }
   }
 
-  void finish_pixel(int y, int x, int block, const uint16_t* difference, const uint16_t* plain) {
+  void finish_pixel(Finish finish, int y, int x, int block, const uint16_t* difference, const uint16_t* plain) {
     const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
     const PixelSums sums{difference, plain, inner * conv.plain_channels()};
-    const int outputs = conv.out_channels;
+    const int outputs = conv.out_channels, first = block * kBlock, valid = std::min(kBlock, outputs - first);
     const size_t height = steps(call.size.height, conv.stride);
-    const size_t pixel = (n * height + y) * columns + x;
+    const size_t pixel = (n * height + y) * columns + x, place = pixel * outputs + first;
     if (call.y) {
-      const float* shortcut = call.shortcut ? call.shortcut + pixel * outputs : nullptr;
-      uint64_t* word = call.y_bits ? call.y_bits + pixel * words_of(outputs) : nullptr;
-      const auto step = !conv.differing                  ? &finish<false, true>
-                        : conv.plain_channels() == 0 ? &finish<true, false>
-                                                     : &finish<true, true>;
-      step(conv, sums, block, shortcut, call.y + pixel * outputs, word);
+      const float* shortcut = call.shortcut ? call.shortcut + place : nullptr;
+      auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(outputs) + block);
+      if (valid == kBlock) {
+        finish(conv, sums, first, shortcut, call.y + place, signs);
+      } else {
+        finish_part(finish, conv, sums, first, shortcut, call.y + place, signs);
+      }
     }
-    const int first = block * kBlock, valid = std::min(kBlock, outputs - first);
-    const size_t place = pixel * outputs + first;
     if (call.difference_sums && conv.differing) {
       write_sums(difference, conv.difference_bits(), valid, call.difference_sums + place);
     }
@@ -336,6 +373,7 @@ struct Band {
 
   void compute(int b0, int b1) {
     const int total = rows * pairs;
+    const Finish finish = call.shortcut ? choose_finish<true>(conv) : choose_finish<false>(conv);
     for (int first = 0; first < total; first += kTilePairs) {
       const int count = std::min(kTilePairs, total - first);
       for (int block = b0; block < b1; ++block) {
@@ -345,7 +383,7 @@ struct Band {
         if (conv.plain.nibbles) count_mismatches(conv.plain, true, first, count, block, scratch.sums[1]);
         for (int i = 0; i < 2 * count; ++i) {
           const int y = y0 + (first + i / 2) / pairs, x = (first + i / 2) % pairs * 2 + i % 2;
-          if (x < columns) finish_pixel(y, x, block, scratch.sums[0] + i * kBlock, scratch.sums[1] + i * kBlock);
+          if (x < columns) finish_pixel(finish, y, x, block, scratch.sums[0] + i * kBlock, scratch.sums[1] + i * kBlock);
         }
       }
     }
@@ -420,7 +458,7 @@ void float_band_here(const FloatConv& conv, MapSize size, const float* x, float*
           const int valid = std::min(kLanes, conv.out_channels - channel);
           if (valid <= 0) continue;
           Floats v = Isa::multiply_add(sums[p][half], load(&conv.norm.scale[channel]), load(&conv.norm.shift[channel]));
-          if (!conv.activation.empty()) v = activate(v, conv.activation[0], channel);
+          if (!conv.activation.empty()) v = Shape(conv.activation[0], channel)(v, 0);
           std::memcpy(result + static_cast<size_t>(first + p) * conv.out_channels + channel, &v,
                       valid * sizeof(float));
         }

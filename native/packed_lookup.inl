@@ -5,33 +5,29 @@
 // is and its high half to `high`; at the end the low half is total - 16 * high modulo 256, exact up to kMostNibbles.
 
 template <class Vector, int kPairs>
-inline void accumulate_by_lookup(const uint16_t* const (&entries)[kPairs], const uint8_t* weights, int nibbles,
-                                 uint16_t* const (&sums)[kPairs]) {
+inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* const (&entries)[kPairs],
+                                 const uint8_t* weights, int nibbles, uint16_t* const (&sums)[kPairs]) {
   using V = typename Vector::type;
   constexpr int kVectors = kBlock / Vector::bytes;
-  const uint8_t* const tables = pair_tables();
   V total[kPairs][kVectors], high[kPairs][kVectors];
   for (int p = 0; p < kPairs; ++p) {
     for (int v = 0; v < kVectors; ++v) total[p][v] = high[p][v] = Vector::zero();
   }
   int k = 0;
   for (; k + 3 <= nibbles; k += 3, weights += 3 * kBlock) {
-    V part[kPairs][kVectors];
-    for (int j = 0; j < 3; ++j) {
-      V w[kVectors];
-      for (int v = 0; v < kVectors; ++v) w[v] = Vector::load(weights + j * kBlock + v * Vector::bytes);
-      for (int p = 0; p < kPairs; ++p) {
+    // One pair after the other: its sums then fit the registers, and weights are read from the first-level cache.
+    for (int p = 0; p < kPairs; ++p) {
+      V part[kVectors];
+      for (int j = 0; j < 3; ++j) {
         const V table = Vector::table(tables + entries[p][k + j]);
         for (int v = 0; v < kVectors; ++v) {
-          const V found = Vector::lookup(table, w[v]);
-          part[p][v] = j == 0 ? found : Vector::add(part[p][v], found);
+          const V found = Vector::lookup(table, Vector::load(weights + j * kBlock + v * Vector::bytes));
+          part[v] = j == 0 ? found : Vector::add(part[v], found);
         }
       }
-    }
-    for (int p = 0; p < kPairs; ++p) {
       for (int v = 0; v < kVectors; ++v) {
-        total[p][v] = Vector::add(total[p][v], part[p][v]);
-        high[p][v] = Vector::add(high[p][v], Vector::high(part[p][v]));
+        total[p][v] = Vector::add(total[p][v], part[v]);
+        high[p][v] = Vector::add(high[p][v], Vector::high(part[v]));
       }
     }
   }

@@ -79,8 +79,8 @@ BinaryConv* make_binary(int in_channels, int out_channels, int kernel_size, int 
   const size_t outputs = out_channels, taps = static_cast<size_t>(kernel_size) * kernel_size;
   check(plain_signs.size() == outputs * (in_channels - differing) * taps, "wrong number of plain signs");
   check(difference_signs.size() == outputs * differing * pairs.size(), "wrong number of difference signs");
-  check(activations.shape(0) <= 2 && activations.shape(1) == 3 && activations.shape(2) == outputs,
-        "activations are (0 to 2, 3, outputs)");
+  check(activations.shape(0) >= 1 && activations.shape(0) <= 2 && activations.shape(1) == 3 && activations.shape(2) == outputs,
+        "activations are (1 or 2, 3, outputs)");
   for (const auto* norm : {&plain_norm, &difference_norm}) {
     check(!*norm || ((*norm)->shape(0) == 2 && (*norm)->shape(1) == outputs), "norms are (2, outputs)");
   }

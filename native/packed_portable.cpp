@@ -29,8 +29,8 @@ struct Isa {
       counts[o] = static_cast<uint8_t>(counts[o] + (halves & 3) + (halves >> 2));
     }
   }
-  static void accumulate(const uint16_t* a, const uint16_t* b, const uint8_t* weights, int nibbles, uint16_t* sums_a,
-                         uint16_t* sums_b) {
+  static void accumulate(const uint8_t*, const uint16_t* a, const uint16_t* b, const uint8_t* weights, int nibbles,
+                         uint16_t* sums_a, uint16_t* sums_b) {
     count(a, weights, nibbles, sums_a);
     count(b, weights, nibbles, sums_b);
   }
@@ -38,6 +38,25 @@ struct Isa {
     unsigned mask = 0;
     for (int i = 0; i < 8; ++i) mask |= static_cast<unsigned>(a[i] >= b[i]) << i;
     return mask;
+  }
+  static void compare(const float* centre, const int* plus, const int* minus, uint64_t* quads) {
+    quads[0] = quads[1] = 0;
+    for (int i = 0; i < 8; ++i) {
+      const uint64_t mask = at_least(*reinterpret_cast<const Floats*>(centre + plus[i]),
+                                     *reinterpret_cast<const Floats*>(centre + minus[i]));
+      quads[0] |= (mask & 15) << (8 * i);
+      quads[1] |= (mask >> 4) << (8 * i);
+    }
+  }
+  static uint64_t extract(uint64_t word, uint64_t mask) {
+    uint64_t bits = 0;
+    for (int i = 0, place = 0; i < 64; ++i) {
+      if (mask >> i & 1) bits |= (word >> i & 1) << place++;
+    }
+    return bits;
+  }
+  static Floats widen(const uint16_t* counts) {
+    return __builtin_convertvector(__builtin_convertvector(*reinterpret_cast<const Shorts*>(counts), Ints), Floats);
   }
   static void expand(uint64_t word, uint8_t* codes) {
     for (int i = 0; i < 16; ++i) codes[i] = (word >> (4 * i)) & 15;

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import packed_reference as reference
 import pytest
 from numpy.typing import NDArray
-from packed_reference import CENTRAL
 
+import packed_reference as reference
+from packed_reference import CENTRAL
 from pixeldiff import _native
 from pixeldiff.ops import pixel_pairs
 
@@ -76,7 +76,7 @@ def test_the_forced_instruction_set_is_used(rng, instruction_set):
 
 def test_unknown_instruction_set_names_those_here(rng, monkeypatch):
     monkeypatch.setenv("PIXELDIFF_ISA", "mmx")
-    with pytest.raises(ValueError, match="mmx.*portable"):
+    with pytest.raises(ValueError, match=r"mmx.*portable"):
         Layer(rng, 4, 4)
 
 
