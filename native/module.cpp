@@ -11,6 +11,7 @@
 #include "nms.hpp"
 #include "packed_module.hpp"
 #include "thin.hpp"
+#include "trace.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -70,6 +71,16 @@ Result<uint8_t> thin_map(Map map) {
   return to_numpy(std::move(thinned), {static_cast<size_t>(height), static_cast<size_t>(width)});
 }
 
+nb::tuple trace_map(Map map) {
+  const int height = side(map.shape(0)), width = side(map.shape(1));
+  Chains chains;
+  {
+    nb::gil_scoped_release release;
+    chains = trace(map.data(), height, width);
+  }
+  return nb::make_tuple(to_numpy(std::move(chains.pixels)), to_numpy(std::move(chains.starts)));
+}
+
 // (pixel, pixel) rows: predicted and true pixel of each pair; and the total cost.
 nb::tuple match_maps(Map prediction, Map truth, double radius, uint32_t annotator) {
   const int height = side(prediction.shape(0)), width = side(prediction.shape(1));
@@ -119,6 +130,8 @@ NB_MODULE(_native, m) {
   m.def("nms", &nms_map, "map"_a, "radius"_a = 1, "Non-maximum suppression of a float32 map in [0, 1].");
   bind_packed(m);
   m.def("thin", &thin_map, "map"_a, "Guo-Hall thinning of the non-zero pixels of a uint8 map, to convergence.");
+  m.def("trace", &trace_map, "map"_a,
+        "Chains of linked pixels of a thin uint8 map: all their row-major indices, and where each chain begins.");
   m.def("match", &match_maps, "prediction"_a, "truth"_a, "radius"_a, "annotator"_a = 0,
         "One-to-one pairs of the non-zero pixels of two uint8 maps, (n, 2) row-major indices, and their total cost.");
   m.def("count_boundary", &count_map, "map"_a, "levels"_a, "thinned"_a, "truths"_a, "radius"_a,

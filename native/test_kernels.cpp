@@ -10,6 +10,7 @@
 #include "match.hpp"
 #include "nms.hpp"
 #include "thin.hpp"
+#include "trace.hpp"
 
 using namespace pixeldiff;
 
@@ -118,11 +119,31 @@ void test_counts_of_odd_sizes() {
   }
 }
 
+void test_traced_chains_use_every_link_once() {
+  for (int round = 0; round < 60; ++round) {
+    const int height = 1 + below(30), width = 1 + below(30), percent = below(100);
+    std::vector<uint8_t> map(static_cast<size_t>(height) * width);
+    for (auto& value : map) value = below(100) < percent;
+    const auto chains = trace(map.data(), height, width);
+    std::vector<std::pair<int32_t, int32_t>> used;
+    for (size_t k = 0; k + 1 < chains.starts.size(); ++k) {
+      check(chains.starts[k + 1] - chains.starts[k] >= 2, "a chain has a link");
+      for (auto i = chains.starts[k] + 1; i < chains.starts[k + 1]; ++i) {
+        used.push_back(std::minmax(chains.pixels[i - 1], chains.pixels[i]));
+        check(map[used.back().first] && map[used.back().second], "chains run over set pixels");
+      }
+    }
+    std::sort(used.begin(), used.end());
+    check(std::adjacent_find(used.begin(), used.end()) == used.end(), "no link is used twice");
+  }
+}
+
 }  // namespace
 
 int main() {
   test_matching_stays_optimal();
   test_thinning_is_stable_and_repeatable();
   test_counts_of_odd_sizes();
+  test_traced_chains_use_every_link_once();
   std::puts("kernels: all tests passed");
 }

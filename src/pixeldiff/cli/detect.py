@@ -17,6 +17,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
 from pixeldiff.runtime.folder import Job, Options, Outcome, cores, detect_files, find_pictures, open_streams, plan_jobs
 from pixeldiff.runtime.formats import FORMATS
+from pixeldiff.runtime.vector import TOLERANCE
 
 
 @click.command()
@@ -36,6 +37,14 @@ from pixeldiff.runtime.formats import FORMATS
     "--side-outputs", is_flag=True, help="Also the maps of the four stages, photo.edges.side_1.png and so on."
 )
 @click.option("--format", "format_", type=click.Choice(list(FORMATS)), help="[default: the suffix of OUT, or png]")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="PIXELS",
+    default=TOLERANCE,
+    show_default=True,
+    help="With --format svg: how far a line may be from the pixels it stands for.",
+)
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
@@ -50,6 +59,7 @@ def detect(
     multi_scale: bool,
     side_outputs: bool,
     format_: str | None,
+    tolerance: float,
     threads: int | None,
     overwrite: bool,
     as_json: bool,
@@ -71,7 +81,8 @@ def detect(
     jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, format_)
     if folder:
         _check_writable(folder)
-    options = Options(format_, thin, threshold, invert, PAPER_SCALES if multi_scale else None, side_outputs, overwrite)
+    scales = PAPER_SCALES if multi_scale else None
+    options = Options(format_, thin, threshold, invert, scales, side_outputs, overwrite, tolerance)
     threads = threads or cores()
     start = time.perf_counter()
     detector, streams = open_streams(weights or model or "tiny", threads, len(jobs))

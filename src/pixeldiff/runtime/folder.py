@@ -23,6 +23,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap
 from pixeldiff.runtime.edges import SIDES, EdgeDetector
 from pixeldiff.runtime.formats import FORMATS
+from pixeldiff.runtime.vector import TOLERANCE, encode_svg
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,18 @@ class Options:
     scales: Sequence[float] | None = None
     side_outputs: bool = False
     overwrite: bool = False
+    tolerance: float = TOLERANCE  # of vector lines, pixels
+
+    @property
+    def suppressed(self) -> bool:
+        """Whether the network's maps go through non-maximum suppression; vector lines start from thin ones."""
+        return self.thin or self.format == "svg"
+
+    def encode(self, edge_map: FloatMap) -> bytes:
+        """The file of a map."""
+        if self.format == "svg":  # threshold and colours are a matter of the lines, not of the map
+            return encode_svg(edge_map, self.threshold, self.invert, self.tolerance)
+        return FORMATS[self.format](self.finish(edge_map))
 
     def finish(self, edge_map: FloatMap) -> FloatMap:
         if self.threshold is not None:
@@ -187,7 +200,7 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
     picture = image.read(job.source)
     with gate:
         start = time.perf_counter()
-        maps = detector(picture, side_outputs=options.side_outputs, scales=options.scales, thin=options.thin)
+        maps = detector(picture, side_outputs=options.side_outputs, scales=options.scales, thin=options.suppressed)
         seconds = time.perf_counter() - start
     targets = [job.target]
     if options.side_outputs:
@@ -195,7 +208,7 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
         name, suffix = job.target.stem, job.target.suffix
         targets = [*(job.target.with_name(f"{name}.{side}{suffix}") for side in SIDES), job.target]
     for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
-        image.write_whole(target, FORMATS[options.format](options.finish(own)))
+        image.write_whole(target, options.encode(own))
     return Outcome(
         job, "done", files=tuple(targets), size=(picture.shape[0], picture.shape[1]), network_seconds=seconds
     )

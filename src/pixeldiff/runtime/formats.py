@@ -14,6 +14,7 @@ from PIL import Image
 
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap
+from pixeldiff.runtime.vector import encode_svg
 
 _RLE = 3  # zlib's strategy for run lengths: on edge maps 5 times quicker than the default and as small
 
@@ -60,4 +61,5 @@ FORMATS: dict[str, Callable[[FloatMap], bytes]] = {
     "webp": encode_webp,
     "npy": encode_npy,
     "mat": encode_mat,
+    "svg": encode_svg,
 }
