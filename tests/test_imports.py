@@ -99,7 +99,13 @@ def test_arrows_of_the_torch_world_never_point_back(room):
 
 
 @pytest.mark.parametrize(
-    "statement", ["import pixeldiff", "from pixeldiff import EdgeDetector", "import pixeldiff.cli.detect"]
+    "statement",
+    [
+        "import pixeldiff",
+        "from pixeldiff import EdgeDetector",
+        "import pixeldiff.cli.detect",
+        "import pixeldiff.compat.controlnet",
+    ],
 )
 def test_light_imports_leave_torch_out(statement):
     script = f"{statement}\nimport sys; sys.exit('torch' in sys.modules)"

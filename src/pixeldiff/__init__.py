@@ -15,6 +15,8 @@ _PUBLIC = {
     "create_model": "pixeldiff.models",
     "list_models": "pixeldiff.models",
     "load_model": "pixeldiff.checkpoint",
+    "save_pretrained": "pixeldiff.compat.pretrained",
+    "from_pretrained": "pixeldiff.compat.pretrained",
     "PDConv2d": "pixeldiff.layers",
     "replace_convs": "pixeldiff.layers",
     "PixelPairs": "pixeldiff.ops",

@@ -1,0 +1,65 @@
+"""A ComfyUI node pack: edges of a batch of pictures. Put (or link) this folder into ComfyUI's custom_nodes.
+
+Pictures are tensors B x H x W x 3, float in [0, 1], in and out.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from pixeldiff import EdgeDetector, weights
+from pixeldiff.compat.controlnet import PREPROCESS, PidiNetDetector
+
+
+@lru_cache(maxsize=4)
+def _detector(model: str, preprocess: str) -> PidiNetDetector:
+    """Kept between runs."""
+    return PidiNetDetector(EdgeDetector(model), preprocess)
+
+
+class PixeldiffEdges:
+    """Edge maps of the pictures' own size."""
+
+    CATEGORY = "image/preprocessors"
+    RETURN_TYPES = ("IMAGE",)
+    RETURN_NAMES = ("edges",)
+    FUNCTION = "detect"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:
+        shipped = sorted(path.stem for path in weights.FOLDER.glob("*.onnx")) or ["tiny"]
+        default = "tiny" if "tiny" in shipped else shipped[0]
+        return {
+            "required": {
+                "image": ("IMAGE",),
+                "model": (shipped, {"default": default}),
+                "preprocess": (list(PREPROCESS), {"default": PREPROCESS[0]}),
+                "thin": ("BOOLEAN", {"default": False}),
+                "threshold": ("FLOAT", {"default": 0.0, "min": 0.0, "max": 1.0, "step": 0.01}),
+                "invert": ("BOOLEAN", {"default": False}),
+            }
+        }
+
+    def detect(
+        self,
+        image: torch.Tensor,
+        model: str = "tiny",
+        preprocess: str = PREPROCESS[0],
+        thin: bool = False,
+        threshold: float = 0.0,
+        invert: bool = False,
+    ) -> tuple[torch.Tensor]:
+        """A threshold of 0 leaves the map soft."""
+        batch = np.clip(image.detach().cpu().float().numpy(), 0, 1)
+        edges = np.stack(_detector(model, preprocess).maps(list(batch), thin=thin))
+        if threshold > 0:
+            edges = (edges >= threshold).astype(np.float32)
+        if invert:
+            edges = 1 - edges
+        return (torch.from_numpy(edges)[..., None].repeat(1, 1, 1, 3),)
+
+
+NODE_CLASS_MAPPINGS = {"PixeldiffEdges": PixeldiffEdges}
+NODE_DISPLAY_NAME_MAPPINGS = {"PixeldiffEdges": "Edges (pixeldiff)"}

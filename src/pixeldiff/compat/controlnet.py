@@ -1,0 +1,180 @@
+"""PidiNetDetector: the class that image-generation tools call, on EdgeDetector. No torch.
+
+    detector = PidiNetDetector.from_pretrained("tiny")
+    lines = detector(image, detect_resolution=512, image_resolution=512, safe=True)
+
+The usual wrapper feeds the network BGR / 255 without normalisation, changes the picture's size and takes one at a time.
+Here the picture is prepared as the network was trained, keeps its size unless a resolution is asked for, and may be a
+list. `preprocess="controlnet"` gives the old maps, for generators trained on such.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pixeldiff import image as pictures
+from pixeldiff.errors import UserError
+from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.formats import grey_levels
+
+PREPROCESS = ("correct", "controlnet")
+_GRID = 64  # generators want sides that are multiples of this
+_SCRIBBLE_BLUR = 3.0  # standard deviation in pixels, before and after the lines are picked
+
+
+class PidiNetDetector:
+    """Edge maps in the manner of the ControlNet preprocessors. One object may be kept and called from anywhere."""
+
+    def __init__(self, detector: EdgeDetector, preprocess: str = "correct") -> None:
+        if preprocess not in PREPROCESS:
+            raise UserError(f"preprocess is one of {', '.join(PREPROCESS)}, not {preprocess!r}")
+        self.detector = detector
+        self.preprocess = preprocess
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_or_path: str | os.PathLike[str] = "tiny",
+        filename: str | None = None,
+        cache_dir: str | None = None,
+        preprocess: str = "correct",
+    ) -> PidiNetDetector:
+        """A shipped network's name, an .onnx file, or a folder with one (`filename` says which).
+
+        The name of a hub repository stands for the shipped `tiny`; nothing is ever downloaded (`cache_dir` is unused).
+        """
+        return cls(EdgeDetector(_weights(pretrained_model_or_path, filename)), preprocess)
+
+    def to(self, device: Any) -> PidiNetDetector:
+        """For callers that move models about; this one runs where ONNX Runtime runs."""
+        return self
+
+    def __call__(
+        self,
+        input_image: Any,
+        detect_resolution: int | None = None,
+        image_resolution: int | None = None,
+        safe: bool = False,
+        output_type: str = "pil",
+        scribble: bool = False,
+        apply_filter: bool = False,
+    ) -> Any:
+        """White edges on black, RGB, for a picture (Pillow, uint8 array or path), or a list of them for a list.
+
+        `detect_resolution` scales the shorter side for the network, `image_resolution` that of the result, both to
+        multiples of 64; without them the sizes stay. `safe` rounds to three levels, `apply_filter` to black and
+        white at one half, `scribble` draws strong lines as if with a pen. `output_type` is "pil" or "np".
+        """
+        if output_type not in ("pil", "np"):
+            raise UserError(f'output_type is "pil" or "np", not {output_type!r}')
+        many = list(input_image) if isinstance(input_image, list | tuple) else [input_image]
+        loaded = [_eight_bit(pictures.load(one)) for one in many]
+        seen = [_scaled(one, detect_resolution) for one in loaded]
+        maps = self.maps(seen)
+        results = []
+        for source, edges in zip(loaded, maps, strict=True):
+            size = _scaled_size(source, image_resolution)
+            drawn = _styled(edges, size, safe, scribble, apply_filter)
+            results.append(Image.fromarray(drawn) if output_type == "pil" else drawn)
+        return results if isinstance(input_image, list | tuple) else results[0]
+
+    def maps(self, batch: list[Picture], thin: bool = False) -> list[FloatMap]:
+        """The plain edge maps of pictures, float32 in [0, 1], each of its picture's size."""
+        return self.detector([self._prepared(one) for one in batch], thin=thin)
+
+    def _prepared(self, picture: Picture) -> Picture:
+        if self.preprocess == "correct":
+            return picture
+        if picture.dtype == np.uint8:
+            picture = picture / np.float32(255)
+        # The detector will take away the mean and divide by the deviation; what the network sees is then BGR / 255.
+        return picture[..., ::-1] * np.array(pictures.STD, np.float32) + np.array(pictures.MEAN, np.float32)
+
+
+def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.PathLike[str]:
+    path = Path(given)
+    if path.is_dir():
+        found = [path / filename] if filename else sorted(path.glob("*.onnx"))
+        if len(found) != 1:
+            raise UserError(f"{path} holds {len(found)} .onnx files; say which with filename")
+        return found[0]
+    if "/" in os.fspath(given) and not path.exists() and path.suffix != ".onnx":
+        warnings.warn(f"nothing is downloaded: the shipped 'tiny' stands in for {given}", stacklevel=3)
+        return "tiny"
+    return given
+
+
+def _eight_bit(picture: Picture) -> Picture:
+    return picture if picture.dtype == np.uint8 else grey_levels(picture)
+
+
+def _scaled_size(picture: Picture, resolution: int | None) -> tuple[int, int]:
+    """Height and width with the shorter side at `resolution`, both multiples of 64; or as they are."""
+    height, width = picture.shape[:2]
+    if resolution is None:
+        return height, width
+    if resolution < 1:
+        raise UserError(f"a resolution is the shorter side in pixels, at least 1, not {resolution}")
+    factor = resolution / min(height, width)
+    return max(1, round(height * factor / _GRID)) * _GRID, max(1, round(width * factor / _GRID)) * _GRID
+
+
+def _scaled(picture: Picture, resolution: int | None) -> Picture:
+    height, width = _scaled_size(picture, resolution)
+    if (height, width) == picture.shape[:2]:
+        return picture
+    method = Image.Resampling.LANCZOS if height > picture.shape[0] else Image.Resampling.BOX
+    return np.asarray(Image.fromarray(picture).resize((width, height), method))
+
+
+def _styled(
+    edges: FloatMap, size: tuple[int, int], safe: bool, scribble: bool, apply_filter: bool
+) -> NDArray[np.uint8]:
+    """The finished drawing, H x W x 3."""
+    if safe:
+        edges = np.minimum(np.floor(edges * 3), 2) / np.float32(2)
+    if apply_filter:
+        edges = (edges > 0.5).astype(np.float32)
+    drawn = grey_levels(edges)
+    if drawn.shape != size:
+        drawn = np.asarray(Image.fromarray(drawn).resize(size[::-1], Image.Resampling.BILINEAR))
+    if scribble:
+        drawn = _pen(drawn)
+    return np.repeat(drawn[..., None], 3, axis=2)
+
+
+def _pen(drawn: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Ridges above one half of the blurred drawing, with a stroke that reaches 6 pixels beyond them."""
+    soft = _blurred(drawn.astype(np.float32))
+    around = np.pad(soft, 1, mode="edge")
+    height, width = soft.shape
+
+    def moved(down: int, right: int) -> FloatMap:
+        return around[1 + down : 1 + down + height, 1 + right : 1 + right + width]
+
+    # A ridge is no lower than its two neighbours in one of the four directions.
+    ridge = np.zeros(soft.shape, bool)
+    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+        ridge |= (soft >= moved(down, right)) & (soft >= moved(-down, -right))
+    lines = np.where(ridge & (soft > 127), np.float32(255), np.float32(0))
+    return np.where(_blurred(lines) > 4, np.uint8(255), np.uint8(0))
+
+
+def _blurred(plane: FloatMap) -> FloatMap:
+    """A Gaussian of _SCRIBBLE_BLUR pixels, borders reflected."""
+    reach = round(3 * _SCRIBBLE_BLUR)
+    taps = np.exp(-0.5 * (np.arange(-reach, reach + 1) / _SCRIBBLE_BLUR) ** 2)
+    taps = (taps / taps.sum()).astype(np.float32)
+    for axis in (0, 1):
+        length = plane.shape[axis]
+        padded = np.pad(plane, [(reach, reach) if a == axis else (0, 0) for a in (0, 1)], mode="symmetric")
+        plane = sum(tap * padded.take(range(k, k + length), axis) for k, tap in enumerate(taps))
+    return plane

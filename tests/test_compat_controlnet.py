@@ -1,0 +1,122 @@
+"""The ControlNet-style detector, the ComfyUI node, and what they must share with EdgeDetector."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+from pixeldiff import EdgeDetector, UserError
+from pixeldiff.compat.controlnet import PidiNetDetector
+from pixeldiff.runtime.formats import grey_levels
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def detector(edge_onnx):
+    return PidiNetDetector.from_pretrained(edge_onnx)
+
+
+@pytest.fixture
+def photo(rng):
+    return rng.integers(0, 256, (50, 70, 3), dtype=np.uint8)
+
+
+def test_without_a_resolution_the_map_is_the_detectors_own(detector, photo, edge_onnx):
+    expected = grey_levels(EdgeDetector(edge_onnx)(photo))
+    result = detector(Image.fromarray(photo))
+    assert isinstance(result, Image.Image)
+    assert result.mode == "RGB"
+    np.testing.assert_array_equal(np.asarray(result), np.repeat(expected[..., None], 3, axis=2))
+    np.testing.assert_array_equal(detector(photo, output_type="np"), np.asarray(result))
+
+
+def test_lists_give_lists(detector, photo):
+    results = detector([photo, photo[:33, :40]], output_type="np")
+    assert [one.shape for one in results] == [(50, 70, 3), (33, 40, 3)]
+    np.testing.assert_array_equal(results[1], detector(photo[:33, :40], output_type="np"))
+
+
+@pytest.mark.parametrize(("resolution", "size"), [(64, (64, 64)), (128, (128, 192)), (100, (128, 128))])
+def test_resolutions_are_the_shorter_side_on_a_grid_of_64(detector, photo, resolution, size):
+    assert detector(photo, resolution, resolution, output_type="np").shape[:2] == size
+    assert detector(photo, image_resolution=resolution, output_type="np").shape[:2] == size
+    assert detector(photo, detect_resolution=resolution, output_type="np").shape[:2] == (50, 70)
+
+
+def test_controlnet_preprocessing_is_bgr_without_normalisation(edge_onnx, photo):
+    session = onnxruntime.InferenceSession(edge_onnx, providers=["CPUExecutionProvider"])
+    bgr = photo[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
+    (expected,) = session.run(["edges"], {"image": bgr})
+    old = PidiNetDetector.from_pretrained(edge_onnx, preprocess="controlnet")
+    (found,) = old.maps([photo])
+    np.testing.assert_allclose(found, expected[0, 0], atol=1e-5)
+
+
+def test_styles(detector, photo):
+    soft = detector.maps([photo])[0]
+    safe = detector(photo, safe=True, output_type="np")[..., 0]
+    np.testing.assert_array_equal(safe, np.round(np.minimum((soft * 3).astype(int), 2) / 2 * 255))
+    filtered = detector(photo, apply_filter=True, output_type="np")[..., 0]
+    np.testing.assert_array_equal(filtered, 255 * (soft > 0.5))
+    assert set(np.unique(detector(photo, scribble=True, output_type="np"))) <= {0, 255}
+
+
+def test_scribble_thickens_a_line():
+    from pixeldiff.compat.controlnet import _pen
+
+    drawn = np.zeros((60, 60), np.uint8)
+    drawn[:, 25:35] = 255
+    np.testing.assert_array_equal(np.flatnonzero(_pen(drawn)[30]), np.arange(25 - 6, 35 + 6))
+    assert not _pen(np.zeros((9, 9), np.uint8)).any()
+
+
+def test_names_of_hub_repositories_and_mistakes(tmp_path, edge_onnx, detector, photo):
+    from pixeldiff.compat.controlnet import _weights
+
+    with pytest.warns(UserWarning, match="nothing is downloaded"):
+        assert _weights("someone/Annotators", None) == "tiny"
+    (tmp_path / "a.onnx").write_bytes(edge_onnx.read_bytes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert PidiNetDetector.from_pretrained(tmp_path).to("cuda").detector.name == "small-random"
+    with pytest.raises(UserError, match="preprocess is one of"):
+        PidiNetDetector.from_pretrained(edge_onnx, preprocess="bgr")
+    with pytest.raises(UserError, match="output_type"):
+        detector(photo, output_type="cv2")
+    with pytest.raises(UserError, match="resolution"):
+        detector(photo, detect_resolution=0)
+
+
+def load_pack():
+    spec = importlib.util.spec_from_file_location("comfyui_pixeldiff", ROOT / "comfyui" / "__init__.py")
+    pack = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pack)
+    return pack
+
+
+def test_comfyui_node(edge_onnx, rng):
+    pack = load_pack()
+    node = pack.NODE_CLASS_MAPPINGS["PixeldiffEdges"]
+    assert set(pack.NODE_DISPLAY_NAME_MAPPINGS) == set(pack.NODE_CLASS_MAPPINGS)
+    inputs = node.INPUT_TYPES()["required"]
+    assert inputs["model"][1]["default"] in inputs["model"][0]
+    batch = torch.from_numpy(rng.random((3, 40, 50, 3), dtype=np.float32))
+    options = {"model": str(edge_onnx)}
+    (edges,) = getattr(node(), node.FUNCTION)(batch, **options)
+    assert edges.shape == batch.shape
+    expected = EdgeDetector(edge_onnx)(list(batch.numpy()))
+    np.testing.assert_allclose(edges[..., 0], np.stack(expected), atol=1e-6)
+    (inverted,) = node().detect(batch, **options, invert=True)
+    torch.testing.assert_close(inverted, 1 - edges)
+    (hard,) = node().detect(batch, **options, threshold=0.5)
+    torch.testing.assert_close(hard, (edges >= 0.5).float())
+    # The model is kept between runs, and the other preprocessing is another one.
+    assert pack._detector(str(edge_onnx), "correct") is pack._detector(str(edge_onnx), "correct")
+    (old,) = node().detect(batch, **options, preprocess="controlnet")
+    assert not torch.allclose(old, edges)
