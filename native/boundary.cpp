@@ -33,6 +33,23 @@ std::vector<int32_t> falling_pixels(const uint8_t* map, size_t size) {
   return pixels;
 }
 
+// Number the pixels in row order: neighbours in the picture become neighbours in memory.
+void sort_by_place(Sweep& sweep) {
+  std::vector<int32_t> order(sweep.pixels.size()), place(sweep.pixels.size()), pixels;
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return sweep.pixels[a] < sweep.pixels[b]; });
+  for (size_t i = 0; i < order.size(); ++i) {
+    place[order[i]] = static_cast<int32_t>(i);
+    pixels.push_back(sweep.pixels[order[i]]);
+  }
+  sweep.pixels.swap(pixels);
+  for (Step& step : sweep.steps) {
+    for (auto* list : {&step.come, &step.go}) {
+      for (int32_t& p : *list) p = place[p];
+    }
+  }
+}
+
 Sweep make_sweep(const uint8_t* map, int height, int width, const std::vector<int>& falling, bool thinned) {
   const auto pixels = falling_pixels(map, static_cast<size_t>(height) * width);
   Thinner thinner(height, width);
@@ -58,6 +75,7 @@ Sweep make_sweep(const uint8_t* map, int height, int width, const std::vector<in
     }
     sweep.steps.push_back(std::move(step));
   }
+  sort_by_place(sweep);
   return sweep;
 }
 

@@ -52,14 +52,10 @@ Matcher::Matcher(const std::vector<int32_t>& predicted, const std::vector<int32_
                  double radius, uint32_t annotator)
     : scale_(static_cast<int64_t>(predicted.size()) + 1),
       single_cost_(predicted.size()),
-      mate_of_predicted_(predicted.size(), Edge{kNone, 0}),
-      mate_of_truth_(truth.size(), kNone),
+      mate_(predicted.size(), kNone),
       present_(predicted.size(), 0),
-      v_(truth.size(), 0),
-      matched_(predicted.size()),
-      stamp_(truth.size(), 0),
-      label_(truth.size()),
-      from_(truth.size()) {
+      truth_(truth.size()),
+      matched_(predicted.size()) {
   std::vector<int32_t> order(predicted.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
@@ -83,6 +79,7 @@ void Matcher::build(const std::vector<int32_t>& predicted, const std::vector<int
     int& half = half_width[dy];
     while (half < width && static_cast<double>(half + 1) * (half + 1) <= left) ++half;
   }
+  const auto nearer = [](const Edge& a, const Edge& b) { return a.cost < b.cost; };
   std::vector<int64_t> degree(truth.size() + 1, 0);
   const Rows rows(truth, height, width);
   std::vector<Edge> near;
@@ -97,7 +94,7 @@ void Matcher::build(const std::vector<int32_t>& predicted, const std::vector<int
         ++degree[t + 1];
       });
     }
-    std::sort(near.begin(), near.end(), [](auto& a, auto& b) { return a.cost < b.cost; });
+    std::sort(near.begin(), near.end(), nearer);
     of_predicted_.edges.insert(of_predicted_.edges.end(), near.begin(), near.end());
     of_predicted_.first.push_back(static_cast<int64_t>(of_predicted_.edges.size()));
   }
@@ -113,26 +110,19 @@ void Matcher::build(const std::vector<int32_t>& predicted, const std::vector<int
   }
 }
 
-int64_t Matcher::potential(int32_t p) const {
-  const Edge& mate = mate_of_predicted_[p];
-  return mate.node == kNone ? single_cost_[p] : scaled(mate) - v_[mate.node];
-}
-
 void Matcher::begin_search() {
   heap_.clear();
   done_.clear();
   if (++search_ == 0) {  // the stamps have gone round once
-    std::fill(stamp_.begin(), stamp_.end(), 0);
+    for (TruthPixel& t : truth_) t.stamp = 0;
     search_ = 1;
   }
 }
 
-bool Matcher::improves(int32_t t, int64_t label) const { return stamp_[t] != search_ || label < label_[t]; }
-
 void Matcher::reach(int32_t t, int64_t label, int32_t from) {
-  stamp_[t] = search_;
-  label_[t] = label;
-  from_[t] = from;
+  truth_[t].stamp = search_;
+  truth_[t].label = label;
+  truth_[t].from = from;
   heap_.emplace_back(label, t);
   std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
@@ -145,28 +135,31 @@ Matcher::Entry Matcher::pop() {
 }
 
 void Matcher::pair(int32_t p, int32_t t) {
+  separate(p);
   // The cost is found among p's few edges rather than carried through the search.
   int64_t e = of_predicted_.first[p];
   while (of_predicted_.edges[e].node != t) ++e;
-  separate(p);
-  mate_of_predicted_[p] = of_predicted_.edges[e];
-  mate_of_truth_[t] = p;
-  cost_ += of_predicted_.edges[e].cost;
+  mate_[p] = t;
+  truth_[t].mate = p;
+  truth_[t].mate_cost = of_predicted_.edges[e].cost;
+  cost_ += truth_[t].mate_cost;
   matched_.set(p);
 }
 
+// Leaves the truth pixel's side to the caller.
 void Matcher::separate(int32_t p) {
-  if (mate_of_predicted_[p].node == kNone) return;
-  cost_ -= mate_of_predicted_[p].cost;
-  mate_of_predicted_[p].node = kNone;
+  if (mate_[p] == kNone) return;
+  cost_ -= truth_[mate_[p]].mate_cost;
+  mate_[p] = kNone;
   matched_.reset(p);
 }
 
 // Shift the pairs along the path that reached `t` from the new pixel `start`.
 void Matcher::augment(int32_t t, int32_t start) {
+  if (truth_[t].mate != kNone) separate(truth_[t].mate);
   for (;;) {
-    const int32_t p = from_[t];
-    const int32_t before = mate_of_predicted_[p].node;
+    const int32_t p = truth_[t].from;
+    const int32_t before = mate_[p];
     pair(p, t);
     if (p == start) return;
     t = before;
@@ -182,13 +175,14 @@ void Matcher::insert(int32_t start) {
   auto scan = [&](int32_t p, int64_t base) {
     for (int64_t e = of_predicted_.first[p]; e < of_predicted_.first[p + 1]; ++e) {
       const Edge& edge = of_predicted_.edges[e];
-      if (base + scaled(edge) >= best) break;  // v <= 0, so the farther ones are no better
-      const int64_t label = base + scaled(edge) - v_[edge.node];
-      if (label >= best || !improves(edge.node, label)) continue;
+      const int64_t reached = base + edge.cost * scale_;
+      if (reached >= best) break;  // v <= 0, so the farther ones are no better
+      const TruthPixel& t = truth_[edge.node];
+      const int64_t label = reached - t.v;
+      if (label >= best || (t.stamp == search_ && label >= t.label)) continue;
       reach(edge.node, label, p);
-      const int32_t partner = mate_of_truth_[edge.node];
       // A single truth pixel ends the chain; a taken one may, by leaving its partner single.
-      const int64_t total = partner == kNone ? label : label + single_cost_[partner] - potential(partner);
+      const int64_t total = t.mate == kNone ? label : label + single_cost_[t.mate] - partner_potential(t);
       if (total < best) {
         best = total;
         end = edge.node;
@@ -199,67 +193,64 @@ void Matcher::insert(int32_t start) {
   while (!heap_.empty()) {
     const auto [label, t] = pop();
     if (label >= best) break;
-    if (label > label_[t]) continue;  // reached again, nearer
+    if (label > truth_[t].label) continue;  // reached again, nearer
     done_.emplace_back(label, t);
-    const int32_t partner = mate_of_truth_[t];
-    scan(partner, label - potential(partner));
+    scan(truth_[t].mate, label - partner_potential(truth_[t]));
   }
-  for (const auto& [label, t] : done_) v_[t] += label - best;
+  for (const auto& [label, t] : done_) truth_[t].v += label - best;
   if (end == kNone) return;
-  const int32_t dropped = mate_of_truth_[end];
-  if (dropped == kNone) ++pairs_;
+  if (truth_[end].mate == kNone) ++pairs_;
   augment(end, start);
-  if (dropped != kNone) separate(dropped);
 }
 
 // Label of t: the least cost of filling the hole that the leaving pixel makes with t's partner.
 void Matcher::remove(int32_t start) {
   present_[start] = 0;
-  const int32_t hole = mate_of_predicted_[start].node;
+  const int32_t hole = mate_[start];
   if (hole == kNone) return;
   separate(start);
-  mate_of_truth_[hole] = kNone;
+  truth_[hole].mate = kNone;
   begin_search();
-  int64_t best = -v_[hole];  // the hole stays ...
-  int32_t end = hole;        // ... or moves to this truth pixel ...
-  int32_t filler = kNone;    // ... or is filled there by this single pixel
+  int64_t best = -truth_[hole].v;  // the hole stays ...
+  int32_t end = hole;              // ... or moves to this truth pixel ...
+  int32_t filler = kNone;          // ... or is filled there by this single pixel
   if (best > 0) reach(hole, 0, kNone);
   while (!heap_.empty()) {
-    const auto [label, t] = pop();
+    const auto [label, at] = pop();
     if (label >= best) break;
-    if (label > label_[t]) continue;
-    done_.emplace_back(label, t);
-    for (int64_t e = of_truth_.first[t]; e < of_truth_.first[t + 1]; ++e) {
+    if (label > truth_[at].label) continue;
+    done_.emplace_back(label, at);
+    const int64_t base = label - truth_[at].v;
+    for (int64_t e = of_truth_.first[at]; e < of_truth_.first[at + 1]; ++e) {
       const Edge& edge = of_truth_.edges[e];
       if (!present_[edge.node]) continue;
-      const int64_t next = label + scaled(edge) - potential(edge.node) - v_[t];
+      const int32_t other = mate_[edge.node];
+      const int64_t u = other == kNone ? single_cost_[edge.node] : partner_potential(truth_[other]);
+      const int64_t next = base + edge.cost * scale_ - u;
       if (next >= best) continue;
-      const int32_t other = mate_of_predicted_[edge.node].node;
       if (other == kNone) {
         best = next;
-        end = t;
+        end = at;
         filler = edge.node;
-      } else if (improves(other, next)) {
-        reach(other, next, t);
-        if (next - v_[other] < best) {
-          best = next - v_[other];
+      } else if (truth_[other].stamp != search_ || next < truth_[other].label) {
+        reach(other, next, at);
+        if (next - truth_[other].v < best) {
+          best = next - truth_[other].v;
           end = other;
           filler = kNone;
         }
       }
     }
   }
-  for (const auto& [label, t] : done_) v_[t] += best - label;
+  for (const auto& [label, t] : done_) truth_[t].v += best - label;
   if (filler == kNone) --pairs_;
   // Back along the path: each truth pixel takes what the one behind it gave up.
   int32_t given = filler;
-  for (int32_t t = end;; t = from_[t]) {
-    const int32_t before = mate_of_truth_[t];
-    if (given == kNone) {
-      mate_of_truth_[t] = kNone;
-    } else {
-      pair(given, t);
-    }
+  for (int32_t t = end;; t = truth_[t].from) {
+    const int32_t before = truth_[t].mate;
+    if (before != kNone) separate(before);
+    truth_[t].mate = kNone;
+    if (given != kNone) pair(given, t);
     given = before;
     if (t == hole) return;
   }

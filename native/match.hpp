@@ -41,8 +41,8 @@ class Matcher {
   void insert(int32_t p);
   void remove(int32_t p);
 
-  const Bits& matched() const { return matched_; }               // the predicted pixels that have a pair
-  int32_t mate(int32_t p) const { return mate_of_predicted_[p].node; }  // index into `truth`, -1 if single
+  const Bits& matched() const { return matched_; }     // the predicted pixels that have a pair
+  int32_t mate(int32_t p) const { return mate_[p]; }  // index into `truth`, -1 if single
   int64_t pairs() const { return pairs_; }
   int64_t cost() const { return cost_; }  // the sum of round(100 * distance)
 
@@ -51,39 +51,42 @@ class Matcher {
     int32_t node;
     int32_t cost;  // round(100 * distance)
   };
-  struct Graph {  // the edges of node i are edges[first[i]] .. edges[first[i + 1]], nearest first
+  struct Graph {  // the edges of node i are edges[first[i]] .. edges[first[i + 1]]
     std::vector<int64_t> first;
     std::vector<Edge> edges;
+  };
+  struct TruthPixel {
+    int64_t v = 0;
+    int32_t mate = -1;
+    int32_t mate_cost = 0;
+    // One search: the label is valid where the stamp is the current one.
+    uint32_t stamp = 0;
+    int32_t from;  // insert: the predicted pixel, remove: the truth pixel that the label came from
+    int64_t label;
   };
   using Entry = std::pair<int64_t, int32_t>;  // (label, truth)
 
   void build(const std::vector<int32_t>& predicted, const std::vector<int32_t>& truth, int height, int width,
              double radius);
-  int64_t scaled(const Edge& edge) const { return edge.cost * scale_; }
-  int64_t potential(int32_t p) const;  // u(p)
+  // u(p) of a paired p, from its side of the pair
+  int64_t partner_potential(const TruthPixel& t) const { return t.mate_cost * scale_ - t.v; }
   void begin_search();
-  bool improves(int32_t t, int64_t label) const;
   void reach(int32_t t, int64_t label, int32_t from);
   Entry pop();
   void pair(int32_t p, int32_t t);
   void separate(int32_t p);
   void augment(int32_t t, int32_t start);
 
-  Graph of_predicted_, of_truth_;
+  Graph of_predicted_;  // nearest first
+  Graph of_truth_;
   int64_t scale_;
-  std::vector<int64_t> single_cost_;      // K(p)
-  std::vector<Edge> mate_of_predicted_;   // the pair's truth and cost, node -1 if single
-  std::vector<int32_t> mate_of_truth_;    // -1 if single
+  std::vector<int64_t> single_cost_;  // K(p)
+  std::vector<int32_t> mate_;         // of predicted pixels
   std::vector<uint8_t> present_;
-  std::vector<int64_t> v_;
+  std::vector<TruthPixel> truth_;
   Bits matched_;
   int64_t pairs_ = 0, cost_ = 0;
-
-  // One search: labels are valid where the stamp is the current one.
   uint32_t search_ = 0;
-  std::vector<uint32_t> stamp_;
-  std::vector<int64_t> label_;
-  std::vector<int32_t> from_;  // insert: the predicted pixel; remove: the truth pixel a label came from
   std::vector<Entry> heap_, done_;
 };
 
