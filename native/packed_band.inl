@@ -406,17 +406,19 @@ constexpr int kFloatPixels = 6;  // 6 x 16 outputs: 12 accumulators
 
 // The pixels under the kernel, [ky, kx, channel], zeros outside.
 void gather(const FloatConv& conv, MapSize size, const float* image, int y, int x, float* patch) {
-  const int radius = conv.kernel_size / 2, channels = conv.in_channels;
-  for (int ky = 0; ky < conv.kernel_size; ++ky) {
-    for (int kx = 0; kx < conv.kernel_size; ++kx, patch += channels) {
-      const int row = y * conv.stride + ky - radius, column = x * conv.stride + kx - radius;
-      if (row < 0 || row >= size.height || column < 0 || column >= size.width) {
-        std::memset(patch, 0, channels * sizeof(float));
-      } else {
-        std::memcpy(patch, image + (static_cast<size_t>(row) * size.width + column) * channels,
-                    channels * sizeof(float));
-      }
+  const int radius = conv.kernel_size / 2, channels = conv.in_channels, length = conv.kernel_size * channels;
+  const int left = x * conv.stride - radius, top = y * conv.stride - radius;
+  const int from = std::max(0, -left), to = std::min(conv.kernel_size, size.width - left);  // columns inside
+  for (int ky = 0; ky < conv.kernel_size; ++ky, patch += length) {
+    const int row = top + ky;
+    if (row < 0 || row >= size.height) {
+      std::fill_n(patch, length, 0.0f);
+      continue;
     }
+    const float* pixels = image + (static_cast<ptrdiff_t>(row) * size.width + left) * channels;
+    std::fill_n(patch, from * channels, 0.0f);
+    std::copy(pixels + from * channels, pixels + to * channels, patch + from * channels);
+    std::fill_n(patch + to * channels, length - to * channels, 0.0f);
   }
 }
 

@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "UserError": "pixeldiff.errors",
+    "PackedClassifier": "pixeldiff.runtime.packed",
     "EdgeDetector": "pixeldiff.runtime.edges",
     "evaluate_edges": "pixeldiff.metrics.evaluate",
     "corrupt": "pixeldiff.corruptions",

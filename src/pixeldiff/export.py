@@ -95,7 +95,9 @@ def export_weights(source: str | Path, destination: str | Path, pattern: str | N
     """A weights file (or a shipped network's name) to `destination`; returns the largest deviation seen."""
     destination = Path(destination)
     if destination.suffix != ".onnx":
-        raise UserError(f"cannot export to {destination.name!r}; give a name that ends in .onnx")
+        raise UserError(
+            f"cannot export to {destination.name!r}; give a name that ends in .onnx (edges) or .pdn (1-bit)"
+        )
     if not destination.parent.is_dir():
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
     model = load_model(source, pattern)

@@ -11,7 +11,13 @@ from pixeldiff.errors import UserError
 
 @click.command()
 @click.argument("weights")
-@click.option("--to", "destination", type=click.Path(path_type=Path), required=True, help="The file to write: *.onnx.")
+@click.option(
+    "--to",
+    "destination",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The file to write: *.onnx for edges, *.pdn (1-bit weights) for binary networks.",
+)
 @click.option("--pattern", help="Layer kinds of an authors' .pth file, when it does not tell (e.g. carv).")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def export(weights: str, destination: Path, pattern: str | None, overwrite: bool) -> None:
@@ -21,9 +27,11 @@ def export(weights: str, destination: Path, pattern: str | None, overwrite: bool
     """
     try:
         from pixeldiff.export import export_weights
+        from pixeldiff.export_packed import export_packed
     except ImportError as error:
         raise UserError(f"export needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
     if destination.exists() and not overwrite:
         raise UserError(f"{destination} exists; give another name or --overwrite")
-    deviation = export_weights(weights, destination, pattern)
+    packed = destination.suffix == ".pdn"
+    deviation = export_packed(weights, destination) if packed else export_weights(weights, destination, pattern)
     click.echo(f"{destination}: {destination.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")

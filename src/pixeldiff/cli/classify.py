@@ -1,0 +1,41 @@
+"""`pixeldiff classify`: what pictures show, with a packed 1-bit network."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import click
+
+from pixeldiff.errors import UserError
+from pixeldiff.runtime.packed import PackedClassifier, Prediction
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True)
+@click.option("--model", required=True, metavar="NAME", help="A shipped packed network or a .pdn file.")
+@click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, help="How many classes to name.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def classify(images: tuple[str, ...], model: str, top: int, threads: int | None, as_json: bool) -> int:
+    """Name the likeliest classes of IMAGES. The exit code is 1 if some pictures could not be read."""
+    network = PackedClassifier(model, threads)
+    results: dict[str, list[Prediction]] = {}
+    failed: dict[str, str] = {}
+    for path in images:
+        try:
+            results[path] = network(path, top)
+        except UserError as error:
+            failed[path] = str(error)
+    if as_json:
+        table = {path: [dataclasses.asdict(p) for p in found] for path, found in results.items()}
+        click.echo(json.dumps({"model": network.name, "images": table, "failed": failed}, indent=2))
+    else:
+        for path, found in results.items():
+            click.echo(path)
+            for p in found:
+                click.echo(f"  {100 * p.probability:5.1f} %  {p.label}")
+    for message in failed.values():
+        print(f"pixeldiff: {message}", file=sys.stderr)
+    return 1 if failed else 0

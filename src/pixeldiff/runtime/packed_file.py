@@ -1,0 +1,372 @@
+"""Reading .pdn files: a packed network as safetensors with one bit per binary weight. See docs/format.md.
+
+Nothing in a file is believed: sizes, shapes, names, types and the chain of layers are checked before an array is made,
+and every fault is one UserError that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixeldiff.errors import UserError
+
+FORMAT = "pixeldiff-packed"
+VERSION = 1
+METADATA_KEY = "pixeldiff"
+
+MOST_HEADER_BYTES = 10_000_000
+MOST_LAYERS = 1000
+MOST_PRODUCTS = 32767  # per output and branch, what 16-bit sums hold
+DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "U8": np.dtype("u1")}
+
+Pair = tuple[int, int, int, int]  # plus row, plus column, minus row, minus column
+Tensors = Mapping[str, NDArray[Any]]
+Shapes = dict[str, tuple[str, tuple[int, ...]]]  # tensor name -> type and shape
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The centre square, `crop` of the short side, goes to `size` x `size`; then (x - mean) / std of x in [0, 1]."""
+
+    size: int
+    crop: float
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A float convolution with scale, shift and, if `rprelu`, the activation."""
+
+    inputs: int
+    outputs: int
+    kernel_size: int
+    stride: int
+    rprelu: bool
+
+    def tensors(self) -> Shapes:
+        kernel = (self.outputs, self.inputs, self.kernel_size, self.kernel_size)
+        activation: Shapes = {"rprelu": ("F32", (3, self.outputs))} if self.rprelu else {}
+        return {"weight": ("F32", kernel), "norm": ("F32", (2, self.outputs)), **activation}
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """3x3 / 2, padding 1."""
+
+    inputs: int
+    outputs: int
+
+    def tensors(self) -> Shapes:
+        return {}
+
+
+@dataclass(frozen=True)
+class Replica:
+    """ReplicaPool: `copies` copies of the channels and the mean of their `parts` parts, after 2x2 pooling if `pool`."""
+
+    copies: int
+    parts: int
+    pool: bool
+
+
+@dataclass(frozen=True)
+class Binary:
+    """The mixed binary layer. `shortcut` is "identity", "projection" (2x2 average pooling, 1x1, norm) or a Replica."""
+
+    inputs: int
+    outputs: int
+    kernel_size: int
+    stride: int
+    differing: int
+    pairs: tuple[Pair, ...]
+    activations: int
+    shortcut: str | Replica
+
+    def tensors(self) -> Shapes:
+        plain = self.outputs * (self.inputs - self.differing) * self.kernel_size**2
+        difference = self.outputs * self.differing * len(self.pairs)
+        shapes: Shapes = {"activations": ("F32", (self.activations, 3, self.outputs))}
+        for name, bits in (("plain", plain), ("difference", difference)):
+            if bits:
+                shapes[name] = ("U8", (-(-bits // 8),))
+                shapes[f"{name}_norm"] = ("F32", (2, self.outputs))
+        if self.shortcut == "projection":
+            shapes["shortcut_weight"] = ("F32", (self.outputs, self.inputs, 1, 1))
+            shapes["shortcut_norm"] = ("F32", (2, self.outputs))
+        return shapes
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The mean over all pixels, then a linear layer: the class logits."""
+
+    inputs: int
+    outputs: int
+
+    def tensors(self) -> Shapes:
+        return {"weight": ("F32", (self.outputs, self.inputs)), "bias": ("F32", (self.outputs,))}
+
+
+Layer = Conv | MaxPool | Binary | Linear
+
+
+@dataclass(frozen=True)
+class PackedFile:
+    """A checked file: what the network is, and its tensors by name ("3.plain" belongs to layer 3)."""
+
+    name: str
+    licence: str
+    labels: tuple[str, ...]
+    preprocessing: Preprocessing
+    layers: tuple[Layer, ...]
+    tensors: Tensors
+
+
+def read_packed(path: str | Path) -> PackedFile:
+    """The network in a .pdn file."""
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); check the name") from error
+    try:
+        return parse_packed(content)
+    except UserError as error:
+        raise UserError(f"{path} is not a usable .pdn file: {error}") from error
+
+
+def parse_packed(content: bytes) -> PackedFile:
+    header, data = _split(content)
+    table = _parse_json(header, "its header")
+    metadata = table.pop("__metadata__", None)
+    if not isinstance(metadata, dict) or not isinstance(metadata.get(METADATA_KEY), str):
+        raise UserError("it is no packed network of pixeldiff (no description in its header)")
+    described = _parse_json(metadata[METADATA_KEY].encode("utf-8", "replace"), "its description")
+    if described.get("format") != FORMAT:
+        raise UserError(f"it is no packed network of pixeldiff (format {described.get('format')!r})")
+    if described.get("version") != VERSION:
+        raise UserError(
+            f"its format version is {described.get('version')!r}, this pixeldiff reads {VERSION}; update it"
+        )
+    layers = _parse_layers(described)
+    labels = _parse_labels(described, layers[-1].outputs)
+    tensors = _read_tensors(table, data, layers)
+    fields = Fields(described, "the description")
+    return PackedFile(
+        fields.text("name"), fields.text("licence"), labels, _parse_preprocessing(fields), layers, tensors
+    )
+
+
+def _split(content: bytes) -> tuple[bytes, memoryview]:
+    if len(content) < 8:
+        raise UserError(f"it is cut short ({len(content)} bytes)")
+    length = int.from_bytes(content[:8], "little")
+    if length > MOST_HEADER_BYTES:
+        raise UserError(
+            f"its header claims {length} bytes, more than {MOST_HEADER_BYTES}; it is damaged or no .pdn file"
+        )
+    if 8 + length > len(content):
+        raise UserError(f"it is cut short: {len(content)} bytes, the header alone takes {8 + length}")
+    return content[8 : 8 + length], memoryview(content)[8 + length :]
+
+
+def _parse_json(text: bytes, what: str) -> dict[str, Any]:
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{what} is not JSON; the file is damaged") from error
+    if not isinstance(table, dict):
+        raise UserError(f"{what} is not a JSON object; the file is damaged")
+    return table
+
+
+class Fields:
+    """Typed access to one JSON object; `what` names it in errors."""
+
+    def __init__(self, table: Any, what: str) -> None:
+        if not isinstance(table, dict):
+            raise UserError(f"{what} is not a JSON object")
+        self.table, self.what = table, what
+
+    def value(self, key: str) -> Any:
+        if key not in self.table:
+            raise UserError(f"{self.what} has no {key!r}")
+        return self.table[key]
+
+    def text(self, key: str) -> str:
+        value = self.value(key)
+        if not isinstance(value, str):
+            raise UserError(f"{self.what} has a {key!r} that is no text")
+        return value
+
+    def whole(self, key: str, low: int, high: int) -> int:
+        return _whole(self.value(key), low, high, f"{key!r} of {self.what}")
+
+    def flag(self, key: str) -> bool:
+        value = self.value(key)
+        if not isinstance(value, bool):
+            raise UserError(f"{key!r} of {self.what} is neither true nor false")
+        return value
+
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        value = self.value(key)
+        if not isinstance(value, list) or len(value) != count:
+            raise UserError(f"{key!r} of {self.what} is not a list of {count} numbers")
+        return tuple(_number(v, f"{key!r} of {self.what}") for v in value)
+
+
+def _whole(value: Any, low: int, high: int, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UserError(f"{what} is not a whole number from {low} to {high}")
+    return value
+
+
+def _number(value: Any, what: str) -> float:
+    # Compared as they are: a huge whole number would not convert to float.
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e6 < value < 1e6:
+        raise UserError(f"{what} holds a value that is no ordinary number")
+    return float(value)
+
+
+def _parse_preprocessing(described: Fields) -> Preprocessing:
+    fields = Fields(described.value("preprocessing"), "the preprocessing")
+    size = fields.whole("size", 1, 4096)
+    (crop,) = (_number(fields.value("crop"), "'crop' of the preprocessing"),)
+    mean, std = fields.numbers("mean", 3), fields.numbers("std", 3)
+    if not 0 < crop <= 1 or min(std) <= 0:
+        raise UserError("the preprocessing needs a crop above 0 and up to 1, and a std above 0")
+    return Preprocessing(size, crop, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+
+
+def _parse_labels(described: dict[str, Any], classes: int) -> tuple[str, ...]:
+    labels = described.get("labels")
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise UserError("its labels are not a list of texts")
+    if labels and len(labels) != classes:
+        raise UserError(f"it has {len(labels)} labels for {classes} classes")
+    return tuple(labels)
+
+
+def _parse_layers(described: dict[str, Any]) -> tuple[Layer, ...]:
+    listed = described.get("layers")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_LAYERS:
+        raise UserError(f"its layers are not a list of 1 to {MOST_LAYERS}")
+    layers: list[Layer] = []
+    for index, table in enumerate(listed):
+        layer = _parse_layer(Fields(table, f"layer {index}"))
+        before = layers[-1].outputs if layers else 3
+        if layer.inputs != before:
+            raise UserError(f"layer {index} takes {layer.inputs} channels, the one before gives {before}")
+        if isinstance(layer, Linear) != (index == len(listed) - 1):
+            raise UserError("a network ends in its only linear layer")
+        layers.append(layer)
+    return tuple(layers)
+
+
+def _parse_layer(fields: Fields) -> Layer:
+    kind = fields.text("op")
+    inputs, outputs = (fields.whole(key, 1, 65535) for key in ("inputs", "outputs"))
+    if kind == "linear":
+        return Linear(inputs, outputs)
+    if kind == "max_pool":
+        if inputs != outputs:
+            raise UserError(f"{fields.what} pools {inputs} channels into {outputs}")
+        return MaxPool(inputs, outputs)
+    if kind not in ("conv", "binary"):
+        raise UserError(f"{fields.what} has the unknown op {kind!r}")
+    size, stride = fields.whole("kernel_size", 1, 31), fields.whole("stride", 1, 16)
+    if size % 2 == 0:
+        raise UserError(f"{fields.what} has the even kernel size {size}")
+    if kind == "conv":
+        return Conv(inputs, outputs, size, stride, fields.flag("rprelu"))
+    differing = fields.whole("differing", 0, inputs)
+    pairs = _parse_pairs(fields, differing)
+    if inputs * max(size**2, len(pairs)) > MOST_PRODUCTS:
+        raise UserError(f"{fields.what} sums more than {MOST_PRODUCTS} products")
+    activations = fields.whole("activations", 1, 2)
+    if activations == 2 and not 0 < differing < inputs:
+        raise UserError(f"{fields.what} has two activations but one branch")
+    return Binary(inputs, outputs, size, stride, differing, pairs, activations, _parse_shortcut(fields, stride))
+
+
+def _parse_pairs(fields: Fields, differing: int) -> tuple[Pair, ...]:
+    listed = fields.value("pairs")
+    if not isinstance(listed, list) or len(listed) > 255 or bool(listed) != bool(differing):
+        raise UserError(f"{fields.what} needs 1 to 255 pixel pairs where channels differ, and none elsewhere")
+    pairs = []
+    for pair in listed:
+        if not isinstance(pair, list) or len(pair) != 4:
+            raise UserError(f"{fields.what} has a pixel pair that is not four offsets")
+        a, b, c, d = (_whole(v, -31, 31, f"an offset of {fields.what}") for v in pair)
+        pairs.append((a, b, c, d))
+    return tuple(pairs)
+
+
+def _parse_shortcut(fields: Fields, stride: int) -> str | Replica:
+    inputs, outputs = fields.table["inputs"], fields.table["outputs"]
+    shortcut = fields.value("shortcut")
+    if isinstance(shortcut, dict):
+        table = Fields(shortcut, f"the shortcut of {fields.what}")
+        replica = Replica(table.whole("copies", 1, 64), table.whole("parts", 1, inputs), table.flag("pool"))
+        if inputs % replica.parts or replica.copies * inputs + inputs // replica.parts != outputs:
+            raise UserError(f"the shortcut of {fields.what} does not lead from {inputs} to {outputs} channels")
+        fits = stride == (2 if replica.pool else 1)
+    elif shortcut == "projection":
+        replica, fits = shortcut, stride == 2
+    elif shortcut == "identity":
+        replica, fits = shortcut, stride == 1 and inputs == outputs
+    else:
+        raise UserError(f"{fields.what} has an unknown shortcut")
+    if not fits:
+        raise UserError(f"the shortcut of {fields.what} does not give the layer's shape")
+    return replica
+
+
+def _read_tensors(table: dict[str, Any], data: memoryview, layers: tuple[Layer, ...]) -> Tensors:
+    """The arrays, each with the type and shape its layer asks for; together they are the rest of the file."""
+    wanted = {f"{i}.{name}": shape for i, layer in enumerate(layers) for name, shape in layer.tensors().items()}
+    missing, extra = sorted(wanted.keys() - table.keys()), sorted(table.keys() - wanted.keys())
+    if missing or extra:
+        raise UserError(f"tensor {missing[0]!r} is missing" if missing else f"it has a tensor {extra[0]!r} of no layer")
+    tensors, spans = {}, []
+    for name, (dtype, shape) in wanted.items():
+        fields = Fields(table[name], f"tensor {name!r}")
+        if fields.value("dtype") != dtype or fields.value("shape") != list(shape):
+            raise UserError(f"tensor {name!r} is not {dtype} {list(shape)}")
+        start, stop = (_whole(v, 0, len(data), f"the place of tensor {name!r}") for v in _offsets(fields))
+        size = math.prod(shape) * DTYPES[dtype].itemsize
+        if stop - start != size:
+            raise UserError(f"tensor {name!r} takes {stop - start} bytes, its shape {size}")
+        spans.append((start, stop))
+        array = np.frombuffer(data[start:stop], DTYPES[dtype]).reshape(shape).copy()  # a file need not align them
+        if dtype == "F32" and not np.isfinite(array).all():
+            raise UserError(f"tensor {name!r} holds values that are not finite")
+        tensors[name] = array
+    _check_spans(sorted(spans), len(data))
+    return tensors
+
+
+def _offsets(fields: Fields) -> list[Any]:
+    offsets = fields.value("data_offsets")
+    if not isinstance(offsets, list) or len(offsets) != 2:
+        raise UserError(f"the place of {fields.what} is not two numbers")
+    return offsets
+
+
+def _check_spans(spans: list[tuple[int, int]], size: int) -> None:
+    end = 0
+    for start, stop in spans:
+        if start != end:
+            raise UserError("its tensors overlap or leave gaps")
+        end = stop
+    if end != size:
+        raise UserError(f"it has {size - end} bytes beyond its tensors")
