@@ -1,14 +1,17 @@
 """Recipes: parsing, what is refused and how, inheritance, and every shipped file."""
 
 import dataclasses
+import fnmatch
+import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
-from pixeldiff.recipe import as_table, parse_recipe, read_recipe
+from pixeldiff.recipe import as_table, parse_recipe, read_recipe, tomllib
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
 MINIMAL = {"task": "edges", "model": {"name": "tiny"}, "data": {"root": "x", "sources": ["train"]}}
@@ -87,3 +90,24 @@ def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("task = [")
     with pytest.raises(UserError, match="not readable TOML"):
         read_recipe(tmp_path / "broken.toml")
+
+
+def test_the_documented_recipe_parses() -> None:
+    text = (Path(__file__).parent.parent / "docs/training.md").read_text()
+    block = text.split("```toml\n")[1].split("```")[0]
+    assert parse_recipe(tomllib.loads(block)).data.sources == ("photos:edges",)
+
+
+def test_the_documentation_names_every_recipe_and_key() -> None:
+    text = (Path(__file__).parent.parent / "docs/training.md").read_text()
+    named = set()
+    for name in re.findall(r"`([\w{},*-]+)`", text):
+        choices = [part.strip("{}").split(",") for part in re.split(r"(\{[^}]*\})", name)]
+        named |= {"".join(parts) for parts in itertools.product(*choices)}
+    for path in RECIPES:
+        if read_recipe(path).task == "edges":
+            assert any(fnmatch.fnmatch(path.stem, name) for name in named), path.stem
+    recipe = parse_recipe(MINIMAL)
+    for table in ("data", "loss", "optimizer", "schedule", "loop", "evaluate"):
+        for field in dataclasses.fields(getattr(recipe, table)):
+            assert f"`{field.name}`" in text, f"{table}.{field.name}"

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
-from pixeldiff.recipe import Schedule, parse_recipe
+from pixeldiff.recipe import Schedule, parse_recipe, tomllib
 from pixeldiff.run import Positions, Run
 from pixeldiff.train import learning_rate, train
 
@@ -81,8 +81,6 @@ def recipe_text(root: Path, epochs: float = 3, workers: int = 0, minutes: float 
 
 
 def small_recipe(root: Path, **changes: object):
-    import tomllib
-
     table = tomllib.loads(recipe_text(root, **changes))
     for name, values in changes.items():
         if isinstance(values, dict):

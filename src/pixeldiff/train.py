@@ -57,7 +57,7 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
     """Train to the end of the recipe; whether the end was reached (a signal stops the run early, resumably)."""
     out = Path(out)
     processes = Processes()
-    _keep_memory()
+    keep_memory()
     run = Run(recipe, out, processes.device)
     state = None
     if processes.rank == 0:
@@ -85,7 +85,7 @@ def _steps(run: Run, processes: Processes, journal: Journal | None) -> bool:
     """The loop itself."""
     recipe, loop = run.recipe, run.recipe.loop
     positions = Positions(len(run.task), recipe, run.step, run.steps, processes.rank, processes.world)
-    batches = iter(_loader(run.task, positions, loop.workers))
+    batches = iter(make_loader(run.task, positions, loop.workers))
     objective: nn.Module = Objective(run.model, run.task, loop.bf16)
     if loop.compile:
         objective = torch.compile(objective)  # type: ignore[assignment]
@@ -177,7 +177,7 @@ def _survive(journal: Journal, write: Any) -> None:
         journal.warn(f"not saved ({' '.join(str(error).split())[:200]}); the previous files are kept, training goes on")
 
 
-def _loader(task: TaskProtocol, positions: Positions, workers: int) -> DataLoader[Any]:
+def make_loader(task: TaskProtocol, positions: Positions, workers: int) -> DataLoader[Any]:
     return DataLoader(
         task,  # type: ignore[arg-type]
         batch_sampler=positions,
@@ -209,7 +209,7 @@ class _Signals:
             signal.signal(each, signal.SIG_DFL)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Let glibc keep freed blocks: handing activations back to the system costs a fifth of each step on a CPU."""
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt

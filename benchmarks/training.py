@@ -1,0 +1,119 @@
+"""Training speed: pictures per second of the loop against the plain loop, and what the data loader costs.
+
+    PIXELDIFF_DATA=... python benchmarks/training.py [--model tiny] [--rounds 3] [--json training.json]
+
+Both train on 320 x 320 windows of BSDS500 with the same code, loss and optimizer. "plain" is NCHW, one picture per
+step, float32, memory as the C library hands it out. "ours" is channels_last, six pictures per step, memory kept. Each
+variant runs in a process of its own; the variants take turns, and medians over the rounds are reported. The loader's
+cost is the share of the time that a step waits for its batch.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"batch": 1, "channels_last": False, "keep_memory": False},
+    "plain, kept memory": {"batch": 1, "channels_last": False, "keep_memory": True},
+    "channels_last": {"batch": 1, "channels_last": True, "keep_memory": True},
+    "ours": {"batch": 6, "channels_last": True, "keep_memory": True},
+}
+
+
+def measure(name: str, model: str, seconds: float) -> dict[str, float]:
+    """Pictures per second and the loader's share of one variant, in this process."""
+    import torch
+
+    from pixeldiff.recipe import parse_recipe
+    from pixeldiff.run import Positions, Run
+    from pixeldiff.train import Objective, keep_memory, make_loader
+
+    options = dict(VARIANTS[name])
+    if options.pop("keep_memory"):
+        keep_memory()
+    recipe = parse_recipe(
+        {
+            "task": "edges",
+            "model": {"name": model},
+            "data": {"root": "BSDS500", "sources": ["train"], "flips": True, "crop": 320, "fill": True},
+            "loop": {**options, "accumulate": 1, "workers": 1},
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(recipe, Path(folder), torch.device("cpu"))
+    objective = Objective(run.model, run.task, bf16=False)
+    batches = iter(make_loader(run.task, Positions(len(run.task), recipe, 0, 10**6), recipe.loop.workers))
+    waited = spent = 0.0
+    pictures = 0
+    for step in range(10**6):
+        begin = time.perf_counter()
+        batch = next(batches)
+        loaded = time.perf_counter()
+        objective(batch).backward()
+        run.optimizer.step()
+        run.optimizer.zero_grad(set_to_none=True)
+        end = time.perf_counter()
+        if step >= 2:  # the first steps start the worker and set up the kernels
+            waited, spent, pictures = waited + loaded - begin, spent + end - begin, pictures + recipe.loop.batch
+        if spent > seconds:
+            break
+    return {"pictures_per_second": pictures / spent, "loader_share": waited / spent}
+
+
+def sample_cost_ms(count: int = 50) -> float:
+    """CPU milliseconds to prepare one picture, decoded already."""
+    import torch
+
+    from pixeldiff.tasks.edge_data import EdgePairs, find_root, list_pairs
+
+    torch.set_num_threads(1)
+    entries = EdgePairs(list_pairs(find_root("BSDS500"), "train")[:count], 0, crop=320, fill=True)
+    for warm in (True, False):
+        begin = time.process_time()
+        for index in range(count):
+            entries[(int(warm), index)]
+    return (time.process_time() - begin) / count * 1e3
+
+
+@click.command()
+@click.option("--model", default="tiny", show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--seconds", default=10.0, show_default=True, help="Per variant and round.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path))
+@click.option("--variant", hidden=True)
+def main(model: str, rounds: int, seconds: float, json_file: Path | None, variant: str | None) -> None:
+    if variant:
+        print(json.dumps(measure(variant, model, seconds)))
+        return
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
+    for _ in range(rounds):
+        for name in VARIANTS:
+            command = [sys.executable, __file__, "--model", model, "--seconds", str(seconds), "--variant", name]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            found[name].append(json.loads(done.stdout))
+    result: dict[str, Any] = {"model": model, "window": 320, "rounds": rounds, "variants": {}}
+    for name, rows in found.items():
+        result["variants"][name] = {
+            key: round(statistics.median(row[key] for row in rows), 4)
+            for key in ("pictures_per_second", "loader_share")
+        }
+    speed = {name: row["pictures_per_second"] for name, row in result["variants"].items()}
+    result["speedup"] = round(speed["ours"] / speed["plain"], 2)
+    result["sample_cost_ms"] = round(sample_cost_ms(), 2)
+    text = json.dumps(result, indent=1)
+    if json_file:
+        json_file.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
