@@ -151,6 +151,13 @@ def test_learns_and_records(root: Path) -> None:
     assert load_model(root / "run/last.safetensors").config.width == 4
 
 
+def test_half_precision_learns_nearly_the_same(root: Path) -> None:
+    train(small_recipe(root, epochs=1), root / "full")
+    train(small_recipe(root, epochs=1, loop={"bf16": True}), root / "half")
+    assert losses(root / "half") == pytest.approx(losses(root / "full"), rel=0.05)
+    assert losses(root / "half") != losses(root / "full")
+
+
 def test_average_is_the_definition(root: Path) -> None:
     """theta' <- d theta' + (1 - d) theta, with d = min(ema, (1 + t) / (10 + t))."""
     run = Run(small_recipe(root), root, torch.device("cpu"))

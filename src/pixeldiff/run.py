@@ -120,7 +120,6 @@ class Run:
         )
         self.steps = max(1, math.ceil(recipe.schedule.epochs * len(self.task) / recipe.loop.batch))
         self.step = 0
-        self.evaluated = 0  # the last step that was scored
         self.best = -math.inf
         self.seconds = 0.0
 
@@ -132,7 +131,6 @@ class Run:
         """Write the checkpoint and the weights, each whole or not at all."""
         state = {
             "step": self.step,
-            "evaluated": self.evaluated,
             "best": self.best,
             "seconds": self.seconds,
             "model": self.model.state_dict(),
@@ -180,8 +178,7 @@ class Run:
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.step, self.evaluated, self.best = state["step"], state["evaluated"], state["best"]
-        self.seconds = state["seconds"]
+        self.step, self.best, self.seconds = state["step"], state["best"], state["seconds"]
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import signal
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -73,7 +74,8 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
         if state["recipe"] != as_table(recipe):
             journal.warn("resumed with another schedule, optimizer or loop than before")
     try:
-        finished = _steps(run, processes, journal)
+        with _Signals() as signals:
+            finished = _steps(run, processes, journal, signals)
     finally:
         if journal:
             journal.close()
@@ -81,7 +83,7 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
     return finished
 
 
-def _steps(run: Run, processes: Processes, journal: Journal | None) -> bool:
+def _steps(run: Run, processes: Processes, journal: Journal | None, signals: _Signals) -> bool:
     """The loop itself."""
     recipe, loop = run.recipe, run.recipe.loop
     positions = Positions(len(run.task), recipe, run.step, run.steps, processes.rank, processes.world)
@@ -91,7 +93,6 @@ def _steps(run: Run, processes: Processes, journal: Journal | None) -> bool:
         objective = torch.compile(objective)  # type: ignore[assignment]
     if processes.world > 1:
         objective = DistributedDataParallel(objective)
-    signals = _Signals()
     began, saved = time.monotonic() - run.seconds, time.monotonic()
     recent: list[float] = []
     logged = run.seconds
@@ -152,7 +153,6 @@ def _check_finite(run: Run, loss: float, positions: Positions) -> None:
 
 def _evaluate(run: Run, journal: Journal) -> None:
     scores = run.task.evaluate(run.average)
-    run.evaluated = run.step
     _survive(journal, lambda: run.save_weights(f"weights/{run.step}.safetensors"))
     if not scores:
         return
@@ -198,15 +198,20 @@ def _prepare_worker(_: int) -> None:
 class _Signals:
     """SIGTERM and SIGINT end the run after the step at hand; a second one ends it at once."""
 
-    def __init__(self) -> None:
+    def __enter__(self) -> _Signals:
         self.seen: list[int] = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)
+        self.before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+            self.before = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
+        return self
 
     def _note(self, number: int, frame: Any) -> None:
         self.seen.append(number)
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)
+        self.__exit__()
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
 
 def keep_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -20,4 +21,7 @@ def train(recipe: Path, out: Path, resume: bool) -> int:
     from pixeldiff.recipe import read_recipe
     from pixeldiff.train import train as run
 
-    return 0 if run(read_recipe(recipe), out, resume) else 130
+    finished = run(read_recipe(recipe), out, resume)
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(f"done: {out / 'last.safetensors'}" if finished else "stopped; the same command goes on from here")
+    return 0 if finished else 130
