@@ -20,6 +20,8 @@ _PUBLIC = {
     "from_pretrained": "pixeldiff.compat.pretrained",
     "PDConv2d": "pixeldiff.layers",
     "replace_convs": "pixeldiff.layers",
+    "BinaryPDConv2d": "pixeldiff.binary",
+    "ReplicaPool": "pixeldiff.binary",
     "PixelPairs": "pixeldiff.ops",
     "fold": "pixeldiff.ops",
 }
