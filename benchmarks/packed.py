@@ -1,0 +1,278 @@
+"""Packed 1-bit layers and networks beside their float32 selves, in one process; JSON out, and a plot beside it.
+
+python benchmarks/packed.py [--quick] [--threads N] --json FILE
+
+Layers: 3x3, stride 1, C -> C. Ours take floats and give floats: signs or differences packed, sums, two batch norms,
+RPReLU, shortcut, repacked signs. The others do less: ONNX Runtime and torch a bare float32 convolution, OpenVINO the
+sign and its BinaryConvolution. Contenders run in turns, in short blocks with a pause, so that other load and threads
+that still spin meet all of them alike. Ratios are of the best times; medians are listed beside them.
+
+Networks: 224x224, one picture. "twin" is the float32 network of the same topology (every binary layer a float
+convolution with one batch norm), "float_resnet18" the ordinary float ResNet-18.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff import _native, image
+from pixeldiff.binary import RPReLU
+from pixeldiff.export_packed import pack_model
+from pixeldiff.metrics.complexity import total
+from pixeldiff.models import create_model
+from pixeldiff.models.bipidinet import BinaryUnit
+from pixeldiff.models.counting import count_layers
+from pixeldiff.ops import pixel_pairs
+from pixeldiff.runtime.bench import describe_machine
+from pixeldiff.runtime.packed import PackedClassifier
+
+SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, side
+NETWORKS = ("resnet18_binary", "resnet18_bipdc", "bipidinet18")
+Contender = Callable[[], object]
+
+
+def race(contenders: dict[str, Contender], blocks: int, per_block: int) -> dict[str, dict[str, float]]:
+    """Best and median milliseconds of each contender, run in turns."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(blocks):
+        for name, run in contenders.items():
+            time.sleep(0.003)  # threads of the one before stop spinning
+            run()
+            for _ in range(per_block):
+                start = time.perf_counter()
+                run()
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return {
+        name: {"best_ms": round(min(own), 4), "median_ms": round(statistics.median(own), 4)}
+        for name, own in times.items()
+    }
+
+
+# --- layers ------------------------------------------------------------------------------------------------------
+
+
+def packed_layer(channels: int, side: int, share: float, threads: int) -> Contender:
+    rng = np.random.default_rng(0)
+    differing = int(share * channels)
+    pairs = [(*plus, *minus) for plus, minus in pixel_pairs("central").differences] if differing else []
+    signs = lambda count: rng.integers(0, 2, count, np.uint8)  # noqa: E731
+    norm = np.stack([np.full(channels, 0.05, np.float32), np.zeros(channels, np.float32)])
+    layer = _native.BinaryConv(
+        channels,
+        channels,
+        3,
+        1,
+        differing,
+        pairs,
+        signs(channels * (channels - differing) * 9),
+        signs(channels * differing * len(pairs)),
+        norm,
+        norm,
+        rng.normal(0, 0.2, (1, 3, channels)).astype(np.float32),
+    )
+    x = rng.normal(size=(1, side, side, channels)).astype(np.float32)
+    return lambda: layer(x, None, x, threads)
+
+
+def session_of(module: nn.Module, x: Tensor, threads: int, path: Path) -> Contender:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module.eval(), (x,), str(path), input_names=["x"], opset_version=17, dynamo=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    array = x.numpy()
+    return lambda: session.run(None, {"x": array})
+
+
+def torch_of(module: nn.Module, x: Tensor) -> Contender:
+    module, x = module.eval().to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+
+    def run() -> Tensor:
+        with torch.inference_mode():
+            y: Tensor = module(x)
+        return y
+
+    return run
+
+
+def openvino_layer(channels: int, side: int, threads: int) -> Contender | None:
+    try:
+        import openvino as ov
+        from openvino import opset1, opset13
+    except ImportError:
+        return None
+    rng = np.random.default_rng(0)
+    x = opset13.parameter([1, channels, side, side], np.float32)
+    limits = [opset13.constant(np.full((1, 1, 1, 1), v, np.float32)) for v in (0, 0, -1, 1)]
+    sign = opset13.fake_quantize(x, *limits, 2)
+    shape = ov.Shape([channels, channels, 3, 3])
+    bits = rng.integers(0, 256, channels * channels * 9 // 8).astype(np.uint8)
+    weight = opset13.constant(ov.Tensor(bits, shape, ov.Type.u1))
+    ones = [1, 1]
+    conv = opset1.binary_convolution(sign, weight, ones, ones, ones, ones, "xnor-popcount", 0.0)
+    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    request = ov.Core().compile_model(ov.Model([conv], [x]), "CPU", settings).create_infer_request()
+    array = rng.normal(size=(1, channels, side, side)).astype(np.float32)
+    return lambda: request.infer({0: array}, share_inputs=True)
+
+
+def layer_contenders(channels: int, side: int, threads: int, folder: Path) -> dict[str, Contender]:
+    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    x = torch.randn(1, channels, side, side)
+    contenders = {
+        "packed": packed_layer(channels, side, 0.0, threads),
+        "packed_bipdc": packed_layer(channels, side, 0.2, threads),
+        "onnxruntime_float32": session_of(conv, x, threads, folder / "layer.onnx"),
+        "torch_float32": torch_of(conv, x),
+    }
+    openvino = openvino_layer(channels, side, threads)
+    return contenders if openvino is None else contenders | {"openvino_binary": openvino}
+
+
+def measure_layers(report: dict[str, Any], threads: int, blocks: int) -> None:
+    for channels, side in SHAPES:
+        with tempfile.TemporaryDirectory() as folder:
+            times = race(layer_contenders(channels, side, threads, Path(folder)), blocks, 10)
+        key = f"layer_{channels}_{side}"
+        best = {name: own["best_ms"] for name, own in times.items()}
+        report["layers"][key] = times
+        for other in ("onnxruntime_float32", "torch_float32", "openvino_binary"):
+            if other in best:
+                report[f"{key}_speedup_{other.partition('_')[0]}"] = round(best[other] / best["packed"], 2)
+        report[f"{key}_bipdc_ratio"] = round(best["packed_bipdc"] / best["packed"], 3)
+        report[f"{key}_gmacs_per_second"] = round(9 * channels**2 * side**2 / best["packed"] / 1e6, 1)
+
+
+# --- networks ----------------------------------------------------------------------------------------------------
+
+
+class PlainRPReLU(nn.Module):
+    """RPReLU in operators that ONNX knows."""
+
+    def __init__(self, act: RPReLU) -> None:
+        super().__init__()
+        self.before, self.slope, self.after = act.before, act.slope, act.after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.prelu(x + self.before[:, None, None], self.slope) + self.after[:, None, None]
+
+
+def float_twin(model: nn.Module) -> nn.Module:
+    """The float32 network of the same topology."""
+    twin = copy.deepcopy(model)
+    for unit in twin.modules():
+        if isinstance(unit, BinaryUnit):
+            old = unit.conv
+            conv = nn.Conv2d(
+                old.in_channels, old.out_channels, old.kernel_size, old.stride, old.kernel_size // 2, bias=False
+            )
+            norm = nn.BatchNorm2d(old.out_channels)
+            unit.conv = nn.Sequential(conv, norm, PlainRPReLU(old.activations[0]))  # type: ignore[assignment, arg-type]
+    twin.stem[2] = PlainRPReLU(twin.stem[2])  # type: ignore[index, arg-type]
+    return twin
+
+
+def measure_network(name: str, threads: int, blocks: int, folder: Path) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = create_model(name).eval()
+    path = folder / f"{name}.pdn"
+    pack_model(model, path, {"model": name})
+    packed = PackedClassifier(path, threads)
+    x = torch.randn(1, 3, 224, 224)
+    channels_last = np.ascontiguousarray(x.permute(0, 2, 3, 1).numpy())
+    plain = create_model("resnet18")
+    contenders: dict[str, Contender] = {
+        "packed": lambda: packed.run(channels_last),
+        "onnxruntime_float32_twin": session_of(float_twin(model), x, threads, folder / "twin.onnx"),
+        "onnxruntime_float_resnet18": session_of(plain, x, threads, folder / "plain.onnx"),
+        "torch_float32_twin": torch_of(float_twin(model), x),
+    }
+    times = race(contenders, blocks, 3)
+    best = {key: own["best_ms"] for key, own in times.items()}
+    counts = total(count_layers(model, 224))
+    return {
+        "times": times,
+        "speedup_onnxruntime_twin": round(best["onnxruntime_float32_twin"] / best["packed"], 2),
+        "speedup_onnxruntime_float_resnet18": round(best["onnxruntime_float_resnet18"] / best["packed"], 2),
+        "speedup_torch_twin": round(best["torch_float32_twin"] / best["packed"], 2),
+        "ops": counts.ops,
+        "flops": counts.flops,
+        "bops": counts.bops,
+        "file_bytes": path.stat().st_size,
+        "file_bytes_without_linear": path.stat().st_size - 4 * sum(p.numel() for p in model.head.parameters()),
+    }
+
+
+# --- report ------------------------------------------------------------------------------------------------------
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    groups = {key.replace("layer_", "").replace("_", " @ "): own for key, own in report["layers"].items()}
+    figure, axes = pyplot.subplots(1, 1 + bool(report["networks"]), figsize=(12, 4), squeeze=False)
+    panels = [(axes[0, 0], "3x3 layer, channels @ side", groups)]
+    if report["networks"]:
+        panels.append((axes[0, 1], "network, 224x224", {k: own["times"] for k, own in report["networks"].items()}))
+    for axis, title, rows in panels:
+        names = list(dict.fromkeys(name for own in rows.values() for name in own))
+        width = 0.8 / len(names)
+        for k, name in enumerate(names):
+            heights = [own.get(name, {}).get("best_ms", 0) for own in rows.values()]
+            axis.bar(np.arange(len(rows)) + (k - len(names) / 2 + 0.5) * width, heights, width, label=name)
+        axis.set_xticks(range(len(rows)), list(rows))
+        axis.set_yscale("log")
+        axis.set_ylabel("best time, ms")
+        axis.set_title(title)
+        axis.legend(fontsize=7)
+    figure.suptitle(f"{report['machine']['cpu']}, {report['machine']['threads']} threads")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few repetitions, one network")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    machine = describe_machine(options.threads) | {
+        "torch": torch.__version__,
+        "instruction_set": _native.instruction_sets()[0],
+    }
+    report: dict[str, Any] = {"machine": machine, "layers": {}, "networks": {}}
+    measure_layers(report, options.threads, 5 if options.quick else 20)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("resnet18_bipdc",) if options.quick else NETWORKS:
+            report["networks"][name] = measure_network(name, options.threads, 3 if options.quick else 10, Path(folder))
+    report["resnet18_bipdc_speedup_onnxruntime"] = report["networks"]["resnet18_bipdc"][
+        "speedup_onnxruntime_float_resnet18"
+    ]
+    text = json.dumps(report, indent=2)
+    image.write_whole(options.json, text.encode())
+    plot(report, options.json.with_suffix(".png"))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
