@@ -1,13 +1,15 @@
-"""`pixeldiff detect`: edges of pictures, folders and globs."""
+"""`pixeldiff detect`: edges of pictures, folders, globs and videos."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
 from pixeldiff.runtime.folder import Job, Options, Outcome, cores, detect_files, find_pictures, open_streams, plan_jobs
 from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.runtime.vector import TOLERANCE
+from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
 
 
 @click.command()
@@ -45,6 +48,13 @@ from pixeldiff.runtime.vector import TOLERANCE
     show_default=True,
     help="With --format svg: how far a line may be from the pixels it stands for.",
 )
+@click.option(
+    "--temporal",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="A",
+    default=0.0,
+    help="Videos: mix each map with the one before, A * before + (1 - A) * now, against flicker. [default: off]",
+)
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
@@ -60,17 +70,26 @@ def detect(
     side_outputs: bool,
     format_: str | None,
     tolerance: float,
+    temporal: float,
     threads: int | None,
     overwrite: bool,
     as_json: bool,
 ) -> int:
-    """Write the edges of INPUTS: pictures, folders (searched to the bottom) or globs.
+    """Write the edges of INPUTS: pictures, folders (searched to the bottom), globs or videos.
 
-    photo.jpg becomes photo.edges.png, white edges on black, of the photo's size. The exit code is 1 if some pictures
-    failed.
+    photo.jpg becomes photo.edges.png, white edges on black, of the photo's size; clip.mp4 becomes clip.edges.mp4 with
+    the same frames, times and sound. The exit code is 1 if some pictures failed.
     """
     if model and weights:
         raise UserError("--model and --weights exclude each other; give one of them")
+    scales = PAPER_SCALES if multi_scale else None
+    if any(Path(one).suffix.lower() in VIDEO_SUFFIXES for one in inputs):
+        if format_ or side_outputs:
+            raise UserError("--format and --side-outputs are for pictures; a video's kind follows from the name in -o")
+        options = Options("video", thin, threshold, invert, scales, overwrite=overwrite)
+        return _detect_videos(inputs, out, weights or model or "tiny", options, temporal, threads or _cores(), as_json)
+    if temporal:
+        raise UserError("--temporal is for videos; leave it out for pictures")
     warnings.simplefilter("ignore")  # Pillow warns about odd files; what matters comes as an error
     target, folder = _destination(inputs, out)
     format_ = _format(format_, target)
@@ -81,7 +100,6 @@ def detect(
     jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, format_)
     if folder:
         _check_writable(folder)
-    scales = PAPER_SCALES if multi_scale else None
     options = Options(format_, thin, threshold, invert, scales, side_outputs, overwrite, tolerance)
     threads = threads or cores()
     start = time.perf_counter()
@@ -98,6 +116,64 @@ def detect(
     for failure in failures:
         click.echo("pixeldiff: skipped: " + " ".join(failure.split()), err=True)
     return 1 if failures else 0
+
+
+def _detect_videos(
+    inputs: tuple[str, ...],
+    out: str | None,
+    model: str | Path,
+    options: Options,
+    temporal: float,
+    threads: int,
+    as_json: bool,
+) -> int:
+    from pixeldiff.video import WRITTEN, detect_video, result_name
+
+    if others := [one for one in inputs if Path(one).suffix.lower() not in VIDEO_SUFFIXES]:
+        raise UserError(f"{others[0]} is not a video; give videos and pictures in separate runs")
+    as_file = out is not None and Path(out).suffix.lower() in WRITTEN and not Path(out).is_dir()
+    if as_file and len(inputs) > 1:
+        raise UserError(f"-o {out} is one file, but there are {len(inputs)} videos; give a folder")
+    if out is not None and not as_file and Path(out).suffix:
+        raise UserError(f"-o {out} is no kind of video that is written; use {' '.join(WRITTEN)} or a folder")
+    folder = None if out is None else Path(out).parent if as_file else Path(out)
+    if folder:
+        _check_writable(folder)
+    detector = EdgeDetector(model, threads=1)
+    detector.memory_budget //= threads
+    summary = []
+    for source in map(Path, inputs):
+        target = Path(out) if as_file and out else result_name(source, folder)
+        if target.exists() and source.exists() and target.samefile(source):
+            raise UserError(f"-o {target} is the video itself; give another name")
+        if target.exists() and not options.overwrite:
+            summary.append({"input": str(source), "status": "kept", "output": str(target)})
+            continue
+        with _bar() as progress:
+            report = detect_video(detector, source, target, options, temporal, threads, progress)
+        status = "stopped" if report.stopped else "done"
+        summary.append({"input": str(source), "status": status, "output": str(target), **asdict(report)})
+        if report.stopped:
+            break
+    for one in summary:
+        if not as_json:
+            click.echo(_video_sentence(one))
+    if as_json:
+        click.echo(json.dumps({"model": detector.name, "threads": threads, "results": summary}, indent=2))
+    return 130 if summary[-1]["status"] == "stopped" else 0
+
+
+def _video_sentence(one: dict[str, Any]) -> str:
+    if one["status"] == "kept":
+        return f"{one['output']} kept as it was (--overwrite replaces it)"
+    parts = [f"{one['output']}: {one['frames']} frames, {one['frames'] / one['seconds']:.1f}/s"]
+    if one["damaged"]:
+        parts.append(f"{one['damaged']} damaged")
+    if one["audio"] == "left out":
+        parts.append("without the sound, which this kind of file cannot hold")
+    if one["status"] == "stopped":
+        parts.append("stopped early")
+    return ", ".join(parts)
 
 
 def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None, Path | None]:
@@ -133,8 +209,20 @@ def _check_writable(folder: Path) -> None:
 
 def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
     """The outcomes as they come, with a bar on a terminal."""
-    if total < 2 or not sys.stderr.isatty():
+    if total < 2:
         yield from outcomes
+        return
+    with _bar() as progress:
+        for count, outcome in enumerate(outcomes, 1):
+            progress(count, total)
+            yield outcome
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Callable[[int, int | None], None]]:
+    """A function that shows (done, total), the rate and the time left on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -142,10 +230,10 @@ def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
     start = time.perf_counter()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total, rate="")
-        for count, outcome in enumerate(outcomes, 1):
-            progress.update(task, advance=1, rate=f"{count / (time.perf_counter() - start):.1f}/s")
-            yield outcome
+        task = progress.add_task("", total=None, rate="")
+        yield lambda done, total: progress.update(
+            task, completed=done, total=total, rate=f"{done / (time.perf_counter() - start):.1f}/s"
+        )
 
 
 def _count(outcomes: list[Outcome], status: str) -> int:
