@@ -21,6 +21,8 @@ ALLOWED = {
     "lbp": set(),
     "metrics": {"errors", "_native", "image"},
     "runtime": {"errors", "weights", "image", "metrics", "_native"},
+    "video": {"errors", "image", "metrics", "runtime"},
+    "serve": {"errors", "weights", "image", "runtime"},
 }
 # The torch world in the order of its arrows; a module may use those before it, and the light world.
 TORCH_ORDER = (

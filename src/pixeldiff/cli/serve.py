@@ -1,0 +1,54 @@
+"""`pixeldiff serve`: the web page and its API on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import click
+
+from pixeldiff.errors import UserError
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Pictures at once. [default: one per core]")
+@click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, help="Requests that may wait.")
+@click.option("--weights", type=click.Path(path_type=Path), multiple=True, help="An .onnx file to offer as well.")
+@click.option("--cors", metavar="ORIGIN", multiple=True, help="Let pages of this origin use the API.")
+def serve(
+    host: str, port: int, workers: int | None, queue: int, weights: tuple[Path, ...], cors: tuple[str, ...]
+) -> None:
+    """Serve a page that finds edges, and POST /api/edges for programs. Stop it with Ctrl-C."""
+    try:
+        import uvicorn
+
+        from pixeldiff.serve.app import create_app, shipped
+    except ImportError as error:
+        raise UserError(f"serve needs {error.name}; install it with: pip install 'pixeldiff[serve]'") from error
+    models = shipped()
+    for path in weights:
+        if not path.is_file() or path.suffix != ".onnx":
+            raise UserError(f"no weights file {path}; give an .onnx file written by pixeldiff export")
+        models[path.stem] = path
+    if not models:
+        raise UserError("no networks to serve; give one with --weights")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = workers or cores
+    app = create_app(models, workers, max(1, cores // workers), queue, cors)
+    listener = _listen(host, port)
+    click.echo(f"http://{host}:{listener.getsockname()[1]}")
+    config = uvicorn.Config(app, log_level="warning", timeout_keep_alive=30)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise UserError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
+    return listener

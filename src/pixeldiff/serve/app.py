@@ -1,0 +1,253 @@
+"""The application: POST /api/edges, GET /api/models, GET /healthz, the page at /, OpenAPI at /openapi.json.
+
+Work is bounded: `workers` pictures are in the network at once, `queue` requests may wait, more are told to come back
+(503 with Retry-After). A slow upload ends with 408, a picture that takes too long with 503. Nothing is written to disk
+and no name from a client becomes a path: models are chosen from a list.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from enum import Enum
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from pixeldiff import __version__, weights
+from pixeldiff.errors import UserError
+from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.folder import Options
+from pixeldiff.serve.uploads import Refused, decode, picture_bytes, read_body
+
+PAGE = Path(__file__).parent / "page"
+PAGE_FILES = {path.name: path for path in sorted(PAGE.iterdir())}
+UPLOAD_SECONDS = 30.0
+WORK_SECONDS = 60.0
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob: data:; "
+        "media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+MEDIA = {"png": "image/png", "webp": "image/webp", "svg": "image/svg+xml", "npy": "application/octet-stream"}
+Format = Enum("Format", {name: name for name in MEDIA}, type=str)  # type: ignore[misc]
+
+PNG = Format("png")
+
+
+class Problem(BaseModel):
+    """Why there is no result."""
+
+    error: str
+
+
+class Model(BaseModel):
+    name: str
+    default: bool
+    licence: str | None = None
+
+
+class Health(BaseModel):
+    status: str
+    pending: int
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    408: {"model": Problem, "description": "The upload took too long."},
+    413: {"model": Problem, "description": "More bytes or pixels than allowed."},
+    415: {"model": Problem, "description": "Not a picture."},
+    422: {"model": Problem, "description": "A damaged picture or a wrong option."},
+    503: {"model": Problem, "description": "Too much to do; Retry-After says when to come back."},
+}
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_FORM = {"schema": {"type": "object", "properties": {"image": _BINARY["schema"]}, "required": ["image"]}}
+REQUEST_BODY = {
+    "required": True,
+    "content": {"multipart/form-data": _FORM, "application/octet-stream": _BINARY, "image/*": _BINARY},
+}
+
+
+def shipped() -> dict[str, Path]:
+    """The shipped networks that run here, by name."""
+    return {path.stem: path for path in sorted(weights.FOLDER.glob("*.onnx"))}
+
+
+class Desk:
+    """Takes jobs up to a bound and hands them to the workers; networks are opened when first asked for."""
+
+    def __init__(self, models: Mapping[str, Path], workers: int, threads: int, queue: int) -> None:
+        self.models = dict(models)
+        self.default = "tiny" if "tiny" in self.models else next(iter(self.models))
+        self.pending = 0
+        self.limit = workers + queue
+        self._streams, self._threads = workers, threads
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="edges")
+        self._open: dict[str, EdgeDetector] = {}
+        self._lock = Lock()
+
+    def detector(self, name: str) -> EdgeDetector:
+        with self._lock:
+            if name not in self._open:
+                self._open[name] = EdgeDetector(self.models[name], threads=self._threads)
+                self._open[name].memory_budget //= self._streams
+            return self._open[name]
+
+    def work(self, content: bytes, model: str, options: Options) -> bytes:
+        """From a picture file to the file of its edges."""
+        edges = self.detector(model)(decode(content), scales=options.scales, thin=options.suppressed)
+        try:
+            return options.encode(edges)
+        except UserError as error:  # WebP has a largest side
+            raise Refused(422, str(error)) from error
+
+    def submit(self, content: bytes, model: str, options: Options) -> Future[bytes]:
+        return self._workers.submit(self.work, content, model, options)
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def create_app(
+    models: Mapping[str, Path] | None = None,
+    workers: int = 1,
+    threads: int = 1,
+    queue: int = 64,
+    origins: tuple[str, ...] = (),
+) -> FastAPI:
+    """`models` are names and their ONNX files (the shipped ones by default); `origins` may call from other sites."""
+    desk = Desk(models or shipped(), workers, threads, queue)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        desk.close()
+
+    # FastAPI's own documentation pages load scripts from elsewhere; the description alone stays.
+    app = FastAPI(title="pixeldiff", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    if origins:
+        app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"])
+    _add_errors(app)
+    _add_api(app, desk)
+    _add_pages(app)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> Response:
+        retry = {"Retry-After": "1"} if error.status == 503 else {}
+        # The rest of an upload that was refused midway is not worth reading.
+        return _problem(error.status, error.reason, retry | {"Connection": "close"})
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        reasons = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+        return _problem(422, "; ".join(reasons))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
+
+    @app.middleware("http")
+    async def headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await answer(request)
+        response.headers.update(HEADERS)
+        return response
+
+
+def _problem(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": reason}, status, headers)
+
+
+def _add_pages(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return FileResponse(PAGE_FILES["index.html"])
+
+    @app.get("/{name}", include_in_schema=False)
+    async def page(name: str) -> Response:
+        if name not in PAGE_FILES:
+            raise HTTPException(404, "there is no such page")
+        return FileResponse(PAGE_FILES[name])
+
+
+def _add_api(app: FastAPI, desk: Desk) -> None:
+    Name = Enum("Name", {name: name for name in desk.models}, type=str)  # type: ignore[misc]
+    default = Name(desk.default)
+
+    @app.get("/healthz")
+    async def healthz() -> Health:
+        """Whether the server answers, and how many pictures it has to do."""
+        return Health(status="ok", pending=desk.pending)
+
+    @app.get("/api/models")
+    async def models() -> list[Model]:
+        """The networks to choose from."""
+        cards = weights.cards()
+        return [
+            Model(name=name, default=name == desk.default, licence=cards.get(name, {}).get("licence"))
+            for name in desk.models
+        ]
+
+    @app.post(
+        "/api/edges",
+        response_class=Response,
+        responses={200: {"content": {media: _BINARY for media in MEDIA.values()}}, **PROBLEMS},
+        openapi_extra={"requestBody": REQUEST_BODY},
+    )
+    async def edges(
+        request: Request,
+        model: Annotated[Name, Query(description="one of /api/models")] = default,
+        format: Annotated[Format, Query()] = PNG,
+        threshold: Annotated[float | None, Query(ge=0, le=1, description="black and white: edge from here on")] = None,
+        thin: Annotated[bool, Query(description="lines one pixel wide")] = False,
+        invert: Annotated[bool, Query(description="dark edges on white")] = False,
+    ) -> Response:
+        """The edges of a picture, sent as such or as a file in a form; the result has the picture's size."""
+        options = Options(format.value, thin, threshold, invert)
+        if desk.pending >= desk.limit:
+            raise Refused(503, f"{desk.pending} pictures are waiting already; try again in a second")
+        desk.pending += 1
+        job: Future[bytes] | None = None
+        try:
+            content = await _received(request)
+            job = desk.submit(content, model.value, options)
+            # From here the job counts until it is done, even if nobody waits for it any more.
+            loop = asyncio.get_running_loop()
+            job.add_done_callback(lambda _: loop.call_soon_threadsafe(_settle, desk))
+            try:
+                result = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
+            except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
+                raise Refused(503, "the picture takes too long; scale it down or try again later") from error
+        finally:
+            if job is None:
+                desk.pending -= 1
+        return Response(result, media_type=MEDIA[format.value])
+
+
+def _settle(desk: Desk) -> None:
+    desk.pending -= 1
+
+
+async def _received(request: Request) -> bytes:
+    try:
+        body = await asyncio.wait_for(
+            read_body(request.stream(), request.headers.get("content-length")), UPLOAD_SECONDS
+        )
+    except (TimeoutError, asyncio.TimeoutError) as error:
+        raise Refused(408, f"the upload took more than {UPLOAD_SECONDS:.0f} seconds; try again") from error
+    except ClientDisconnect as error:
+        raise Refused(422, "the upload was cut off; send it again") from error
+    return picture_bytes(body, request.headers.get("content-type", ""))

@@ -1,0 +1,213 @@
+"""The web server: results equal the detector's, limits, refusals in words, headers, and what a page needs."""
+
+import asyncio
+import io
+import threading
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from conftest import BAD_PICTURES, _png_of_size
+from pixeldiff import EdgeDetector, cli
+from pixeldiff.runtime.folder import Options
+from pixeldiff.runtime.formats import encode_png
+from pixeldiff.serve import app as serving
+from pixeldiff.serve import uploads
+
+
+@pytest.fixture(scope="module")
+def client(edge_onnx):
+    with TestClient(serving.create_app({"tiny": edge_onnx})) as client:
+        yield client
+
+
+@pytest.fixture
+def picture(rng):
+    return rng.integers(0, 256, (40, 57, 3), dtype=np.uint8)
+
+
+def png(picture):
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_onnx):
+    expected = encode_png(EdgeDetector(edge_onnx, threads=1)(picture))
+    for kind in ("image/png", "application/octet-stream", None):
+        answer = client.post("/api/edges", content=png(picture), headers={"Content-Type": kind} if kind else {})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+        assert answer.content == expected
+    form = client.post("/api/edges", files={"image": ("../x.png", png(picture), "image/png")}, data={"a": "b"})
+    assert form.content == expected
+
+
+@pytest.mark.parametrize("name", ["png", "webp", "svg", "npy"])
+def test_formats_and_options(name, client, picture, edge_onnx):
+    options = {"threshold": 0.4, "thin": True, "invert": True}
+    answer = client.post("/api/edges", content=png(picture), params={"format": name, **options})
+    edges = EdgeDetector(edge_onnx, threads=1)(picture, thin=True)
+    assert answer.content == Options(name, True, 0.4, True).encode(edges)
+    assert answer.headers["content-type"] == serving.MEDIA[name]
+
+
+def test_models_health_and_description(client):
+    assert client.get("/api/models").json() == [{"name": "tiny", "default": True, "licence": None}]
+    assert client.get("/healthz").json() == {"status": "ok", "pending": 0}
+    described = client.get("/openapi.json").json()
+    assert set(described["paths"]) == {"/api/edges", "/api/models", "/healthz"}
+    assert {"200", "413", "415", "422", "503"} <= set(described["paths"]["/api/edges"]["post"]["responses"])
+
+
+@pytest.mark.parametrize("name", BAD_PICTURES)
+def test_bad_pictures_are_refused_in_words(name, client, bad_pictures):
+    answer = client.post("/api/edges", content=(bad_pictures / name).read_bytes())
+    expected = {"text.jpg": 415, "empty.png": 422, "bomb.png": 413}.get(name, 422)
+    assert answer.status_code == expected
+    assert answer.json()["error"]
+    assert client.get("/healthz").json()["pending"] == 0
+
+
+def test_other_refusals(client, picture):
+    def refused(**request):
+        answer = client.post("/api/edges", **request)
+        return answer.status_code, answer.json()["error"]
+
+    status, reason = refused(content=_png_of_size(9000, 9000))
+    assert (status, "50 megapixels" in reason) == (413, True)
+    status, reason = refused(content=b"{}", headers={"Content-Type": "application/json"})
+    assert (status, "not application/json" in reason) == (415, True)
+    assert refused(content=png(picture), params={"threshold": 2})[0] == 422
+    assert refused(content=png(picture), params={"format": "exe"})[0] == 422
+    assert refused(content=png(picture), params={"model": "../../etc/passwd"})[0] == 422
+    assert refused(content=b"x", headers={"Content-Type": "multipart/form-data"})[0] == 422
+    assert refused(content=b"x", headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
+    assert refused(files={"image": (None, "no file")})[0] == 422
+    form = b'--y\r\nContent-Disposition: form-data; name="i"; filename="p.png"\r\n\r\n' + png(picture)
+    assert refused(content=form, headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
+    status, reason = refused(content=b"x" * (uploads.MAX_BYTES + 1))
+    assert (status, "32 MB" in reason) == (413, True)
+
+
+def test_a_body_without_length_is_cut_off_at_the_limit(client, monkeypatch):
+    monkeypatch.setattr(uploads, "MAX_BYTES", 1000)
+    sent = []
+
+    def endless():
+        for _ in range(1000):
+            sent.append(1)
+            yield bytes(1000)
+
+    assert client.post("/api/edges", content=endless()).status_code == 413
+
+
+@pytest.mark.parametrize("method", ["get", "put", "delete", "options"])
+def test_wrong_methods_and_pages(method, client):
+    assert getattr(client, method)("/api/edges").status_code in (404, 405)
+    assert getattr(client, method)("/no-such-page").status_code in (404, 405)
+
+
+def test_the_page_and_its_headers(client):
+    for path, kind in {
+        "/": "text/html",
+        "/app.js": "javascript",
+        "/engine.js": "javascript",
+        "/style.css": "css",
+    }.items():
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert kind in answer.headers["content-type"]
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in answer.headers
+    for path in ("/..%2fapp.py", "/%2e%2e/app.py", "/__init__.py"):
+        assert client.get(path).status_code == 404
+    # Nothing on the page comes from elsewhere or sits inline.
+    page = client.get("/").text
+    assert "http" not in page.replace("https or", "")
+    assert "<style" not in page
+    assert "onclick" not in page
+
+
+def test_cors_only_when_asked(edge_onnx):
+    with TestClient(serving.create_app({"tiny": edge_onnx}, origins=("https://a.example",))) as client:
+        own = client.get("/healthz", headers={"Origin": "https://a.example"})
+        assert own.headers["access-control-allow-origin"] == "https://a.example"
+        assert (
+            "access-control-allow-origin" not in client.get("/healthz", headers={"Origin": "https://b.example"}).headers
+        )
+
+
+def test_a_full_queue_says_when_to_come_back(edge_onnx, picture, monkeypatch):
+    gate = threading.Event()
+    work = serving.Desk.work
+
+    def slow(self, *arguments):
+        assert gate.wait(30)
+        return work(self, *arguments)
+
+    monkeypatch.setattr(serving.Desk, "work", slow)
+    app = serving.create_app({"tiny": edge_onnx}, workers=1, queue=2)
+
+    async def crowd():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            first = [asyncio.create_task(client.post("/api/edges", content=png(picture))) for _ in range(3)]
+            while (await client.get("/healthz")).json()["pending"] < 3:
+                await asyncio.sleep(0.01)
+            late = await client.post("/api/edges", content=png(picture))
+            gate.set()
+            return await asyncio.gather(*first), late, await client.post("/api/edges", content=png(picture))
+
+    served, late, after = asyncio.run(crowd())
+    assert [one.status_code for one in served] == [200, 200, 200]
+    assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+    assert after.status_code == 200
+
+
+def test_time_limits(edge_onnx, picture, monkeypatch):
+    monkeypatch.setattr(serving, "WORK_SECONDS", 0.05)
+    gate = threading.Event()
+    monkeypatch.setattr(serving.Desk, "work", lambda *_: gate.wait(30) and b"")
+    app = serving.create_app({"tiny": edge_onnx})
+
+    async def slow_upload():
+        yield b"x"
+        await asyncio.sleep(30)
+
+    async def ask():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            slow_work = await client.post("/api/edges", content=png(picture))
+            # The picture is still being worked on, so it still counts.
+            pending = (await client.get("/healthz")).json()["pending"]
+            gate.set()
+            monkeypatch.setattr(serving, "UPLOAD_SECONDS", 0.05)
+            return slow_work, pending, await client.post("/api/edges", content=slow_upload())
+
+    slow_work, pending, slow = asyncio.run(ask())
+    assert (slow_work.status_code, pending) == (503, 1)
+    assert slow.status_code == 408
+
+
+def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch):
+    import socket
+
+    def failed(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["serve", *map(str, arguments)])
+        assert stop.value.code == 2
+        return capsys.readouterr().err
+
+    assert "no weights file" in failed("--weights", tmp_path / "x.onnx")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "cannot listen" in failed("--weights", edge_onnx, "--port", taken.getsockname()[1])
+    monkeypatch.setattr(serving, "shipped", dict)
+    assert "no networks to serve" in failed()
