@@ -10,7 +10,7 @@ demo: $(VENV)/plain
 	@echo "The edges are in demo-out/coffee.edges.png"
 
 test: $(VENV)/test lint
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto
 
 lint: $(VENV)/test
 	$(VENV)/bin/ruff check .

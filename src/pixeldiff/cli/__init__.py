@@ -16,10 +16,9 @@ from pixeldiff.errors import UserError
 
 # verb -> its one-line help
 VERBS: dict[str, str] = {
-    "detect": "Edges of pictures, folders or globs.",
-    "classify": "What pictures show, with a packed 1-bit network.",
     "detect": "Edges of pictures, folders, globs or videos.",
     "serve": "A web page that finds edges, and an API for programs.",
+    "classify": "What pictures show, with a packed 1-bit network.",
     "models": "The shipped networks.",
     "bench": "Latency, throughput and memory on this machine.",
     "eval": "Score edge maps: ODS, OIS, AP, R50.",

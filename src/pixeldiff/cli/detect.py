@@ -87,7 +87,7 @@ def detect(
         if format_ or side_outputs:
             raise UserError("--format and --side-outputs are for pictures; a video's kind follows from the name in -o")
         options = Options("video", thin, threshold, invert, scales, overwrite=overwrite)
-        return _detect_videos(inputs, out, weights or model or "tiny", options, temporal, threads or _cores(), as_json)
+        return _detect_videos(inputs, out, weights or model or "tiny", options, temporal, threads or cores(), as_json)
     if temporal:
         raise UserError("--temporal is for videos; leave it out for pictures")
     warnings.simplefilter("ignore")  # Pillow warns about odd files; what matters comes as an error
