@@ -6,9 +6,14 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from pixeldiff import EdgeDetector, create_model
+from pixeldiff.checkpoint import save_model
 from pixeldiff.cli import main
+from pixeldiff.metrics.edges import evaluate_image, summarise
+from pixeldiff.metrics.truth import read_label
 
 
 def run(*arguments: object) -> int:
@@ -104,3 +109,39 @@ def test_scoring_maps_needs_no_torch(folders):
         f"main(['eval', r'{folders / 'good'}', '--truth', r'{folders / 'truth'}', '--thresholds', '3'])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def pictures(tmp_path, rng):
+    """A pair list of two photographs and their labels."""
+    lines = []
+    for k in range(2):
+        picture = rng.integers(0, 256, (40, 48 + k, 3), dtype=np.uint8)
+        label = (rng.random((40, 48 + k)) < 0.1) * np.uint8(255)
+        Image.fromarray(picture).save(tmp_path / f"{k}.jpg")
+        Image.fromarray(label).save(tmp_path / f"label{k}.png")
+        lines.append(f"{k}.jpg label{k}.png")
+    (tmp_path / "pairs.lst").write_text("\n".join(lines) + "\n")
+    return tmp_path / "pairs.lst"
+
+
+def test_scores_a_network(pictures, edge_onnx, capsys):
+    out = pictures.with_name("scores.json")
+    given = ("eval", "--truth", pictures, "--thresholds", 3, "--json", out)
+    assert run(*given, "--weights", edge_onnx) == 0
+    scores = json.loads(out.read_text())
+    assert scores["name"] == edge_onnx.stem
+    detector = EdgeDetector(edge_onnx, threads=1)
+    maps = [detector(pictures.with_name(f"{k}.jpg")) for k in range(2)]
+    truths = [read_label(pictures.with_name(f"label{k}.png")) for k in range(2)]
+    counts = [evaluate_image(one, [truth], 3) for one, truth in zip(maps, truths, strict=True)]
+    assert scores["ods"] == summarise(counts).ods
+    capsys.readouterr()
+
+
+def test_scores_a_file_of_the_torch_world(pictures, tmp_path, capsys):
+    torch.manual_seed(0)
+    weights = tmp_path / "fresh.safetensors"
+    save_model(create_model("tiny", width=4, side_channels=4), weights)
+    assert run("eval", "--truth", pictures, "--thresholds", 3, "--ceval", "--weights", weights) == 0
+    assert "fresh" in capsys.readouterr().out

@@ -78,7 +78,18 @@ def test_label_pictures_use_channel_0_and_half_strength(tmp_path):
     np.testing.assert_array_equal(read_label(tmp_path / "a.png"), [[False, False, True, True]])
 
 
+def test_one_file(tmp_path, masks):
+    save_label(tmp_path / "a.png", masks[0])
+    save_bsds(tmp_path / "b.mat", masks)
+    np.testing.assert_array_equal(find_truth(tmp_path / "a.png")["a"].load(), [masks[0]])
+    np.testing.assert_array_equal(find_truth(tmp_path / "b.mat")["b"].load(), masks)
+
+
 def test_errors_teach(tmp_path, masks):
+    (tmp_path / "pairs.bin").write_bytes(bytes(range(128, 255)))
+    with pytest.raises(UserError, match="lists are text"):
+        find_truth(tmp_path / "pairs.bin")
+    (tmp_path / "pairs.bin").unlink()
     with pytest.raises(UserError, match="no truth"):
         find_truth(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"no \.mat files"):

@@ -4,7 +4,8 @@
 - a folder of PNGs: one annotator;
 - a folder of folders of PNGs: one folder per annotator;
 - a list (.lst, .txt) of lines "image label", relative to the list's folder; further columns are ignored;
-- a JSON array of [image, label] pairs, as BIPED, BRIND and UDED come.
+- a JSON array of [image, label] pairs, as BIPED, BRIND and UDED come;
+- one .mat file or label picture.
 In label pictures channel 0 counts, and a boundary is at least half of full strength (above 0 in 0/1 masks).
 """
 
@@ -49,7 +50,13 @@ def find_truth(source: Path) -> dict[str, Truth]:
         return _in_folder(source)
     if not source.exists():
         raise UserError(f"no truth {source}; give a folder of .mat or .png files, a pair list or a JSON list")
-    pairs = _json_pairs(source) if source.suffix == ".json" else _list_pairs(source)
+    if source.suffix.lower() in (".mat", *LABEL_SUFFIXES):
+        return {source.stem: Truth((source,))}
+    try:
+        text = source.read_text()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source} is no list of pictures and labels; lists are text") from error
+    pairs = _json_pairs(source, text) if source.suffix == ".json" else _list_pairs(source, text)
     truths: dict[str, Truth] = {}
     for image, label in pairs:
         if image.stem in truths:
@@ -80,17 +87,17 @@ def _labels(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in LABEL_SUFFIXES)
 
 
-def _list_pairs(source: Path) -> Iterable[tuple[Path, Path]]:
-    lines = [line.split() for line in source.read_text().splitlines() if line.strip()]
+def _list_pairs(source: Path, text: str) -> Iterable[tuple[Path, Path]]:
+    lines = [line.split() for line in text.splitlines() if line.strip()]
     for columns in lines:
         if len(columns) < 2:
             raise UserError(f"{source} names pictures only ({columns[0]}); each line needs 'image label'")
         yield source.parent / columns[0], source.parent / columns[1]
 
 
-def _json_pairs(source: Path) -> Iterable[tuple[Path, Path]]:
+def _json_pairs(source: Path, text: str) -> Iterable[tuple[Path, Path]]:
     try:
-        rows = json.loads(source.read_text())
+        rows = json.loads(text)
         pairs = [(source.parent / image, source.parent / label) for image, label in rows]
     except (ValueError, TypeError) as error:
         raise UserError(f"{source} is not a JSON array of [image, label] pairs ({error})") from error
