@@ -187,6 +187,7 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "cannot write": [photo, "-o", tmp_path / "file" / "out"],
         "cannot write to": [photo, "-o", tmp_path / "file"],
         "does not fit": [photo, "-o", tmp_path / "x.png", "--format", "npy"],
+        "edges are not written as .jpg": [photo, "-o", tmp_path / "x.jpg"],
         "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
         "exclude each other": [photo, "--model", "tiny"],
         "'jpg' is not one of": [photo, "--format", "jpg"],

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.image import SUFFIXES
 from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
 from pixeldiff.runtime.folder import Job, Options, Outcome, cores, detect_files, find_pictures, open_streams, plan_jobs
 from pixeldiff.runtime.formats import FORMATS
@@ -181,7 +182,11 @@ def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None,
     if out is None:
         return None, None
     path = Path(out)
-    if path.is_dir() or out.endswith(("/", os.sep)) or path.suffix[1:].lower() not in FORMATS:
+    if path.is_dir() or out.endswith(("/", os.sep)):
+        return None, path
+    if path.suffix[1:].lower() not in FORMATS:
+        if path.suffix.lower() in SUFFIXES:
+            raise UserError(f"-o {out}: edges are not written as {path.suffix}; use one of {', '.join(FORMATS)}")
         return None, path
     if len(inputs) > 1 or not Path(inputs[0]).is_file():
         raise UserError(f"-o {out} is one file, but the input may be several pictures; give a folder")
@@ -243,8 +248,8 @@ def _count(outcomes: list[Outcome], status: str) -> int:
 def _sentence(outcomes: list[Outcome], seconds: float) -> str:
     done, kept = _count(outcomes, "done"), _count(outcomes, "kept")
     if len(outcomes) == 1 and done:
-        return f"{outcomes[0].job.target}"
-    parts = [f"{done} pictures in {seconds:.1f} s ({done / seconds:.1f}/s)"]
+        return str(outcomes[0].job.target)
+    parts = [f"{done} picture{'s' * (done != 1)} in {seconds:.1f} s ({done / seconds:.1f}/s)"] if done else []
     if kept:
         parts.append(f"{kept} kept as they were (--overwrite replaces them)")
     if failed := _count(outcomes, "failed"):
