@@ -17,6 +17,9 @@ import platform
 import time
 from pathlib import Path
 
+# Waiting threads sleep: spinning ones charge every other process's time to the layer with the most operators.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import torch
 from torch import nn
 
