@@ -68,7 +68,9 @@ const uint8_t* pair_tables() {
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> all;
 #if defined(__x86_64__) && defined(__GNUC__)
-  all = {&avx2_kernels};
+  all = {&avx512_kernels, &avx2_kernels};
+#elif defined(__aarch64__) && defined(__GNUC__)
+  all = {&neon_kernels};
 #endif
   all.push_back(&portable_kernels);
   all.erase(std::remove_if(all.begin(), all.end(), [](const Kernels* k) { return !k->supported(); }), all.end());

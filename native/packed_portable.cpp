@@ -50,9 +50,7 @@ struct Isa {
   }
   static uint64_t extract(uint64_t word, uint64_t mask) {
     uint64_t bits = 0;
-    for (int i = 0, place = 0; i < 64; ++i) {
-      if (mask >> i & 1) bits |= (word >> i & 1) << place++;
-    }
+    for (int place = 0; mask; mask &= mask - 1) bits |= (word >> __builtin_ctzll(mask) & 1) << place++;
     return bits;
   }
   static Floats widen(const uint16_t* counts) {

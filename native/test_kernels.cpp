@@ -9,6 +9,7 @@
 #include "boundary.hpp"
 #include "match.hpp"
 #include "nms.hpp"
+#include "test_packed.hpp"
 #include "thin.hpp"
 #include "trace.hpp"
 
@@ -145,5 +146,6 @@ int main() {
   test_thinning_is_stable_and_repeatable();
   test_counts_of_odd_sizes();
   test_traced_chains_use_every_link_once();
+  test_packed();
   std::puts("kernels: all tests passed");
 }
