@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: demo test lint sanitize clean
+.PHONY: demo test lint sanitize web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -23,6 +23,14 @@ sanitize:
 	cmake --build build/sanitize
 	build/sanitize/kernel_tests
 
+# The page that needs no server, as a static folder: web/dist. Needs node and npm.
+web: web/node_modules/.package-lock.json
+	cd web && npm run --silent build
+	@echo "Put web/dist on any static host, or look at it: python3 -m http.server --directory web/dist"
+
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+
 $(PY):
 	python3 -m venv $(VENV)
 
@@ -38,4 +46,4 @@ $(VENV)/test: $(PY) $(SOURCES)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build demo-out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build demo-out web/dist web/node_modules .mypy_cache .ruff_cache .pytest_cache

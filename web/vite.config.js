@@ -1,0 +1,46 @@
+// The page of `pixeldiff serve`, with an engine that runs in the browser, as a static folder.
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { defineConfig } from "vite";
+
+const here = import.meta.dirname;
+const page = resolve(here, "../src/pixeldiff/serve/page");
+const weights = resolve(process.env.PIXELDIFF_WEIGHTS ?? resolve(here, "../src/pixeldiff/weights"));
+const out = resolve(process.env.PIXELDIFF_WEB_OUT ?? resolve(here, "dist"));
+
+// One page, two engines: the import of ./engine.js means the file here.
+const localEngine = {
+  name: "local-engine",
+  enforce: "pre",
+  resolveId: (source) => (source === "./engine.js" ? resolve(here, "engine.js") : null),
+};
+
+// The networks and what they are called, beside the page.
+const networks = {
+  name: "networks",
+  closeBundle() {
+    mkdirSync(resolve(out, "models"), { recursive: true });
+    const names = readdirSync(weights).filter((file) => file.endsWith(".onnx")).map((file) => file.slice(0, -5));
+    if (!names.length) throw new Error(`no .onnx file in ${weights}`);
+    for (const name of names) copyFileSync(resolve(weights, `${name}.onnx`), resolve(out, `models/${name}.onnx`));
+    const chosen = names.includes("tiny") ? "tiny" : names[0];
+    const list = names.sort().map((name) => ({ name, default: name === chosen }));
+    writeFileSync(resolve(out, "models/index.json"), JSON.stringify(list));
+    // The policy of the server's page, as far as a page can say it itself. WebAssembly needs a word of its own.
+    const policy =
+      "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; connect-src 'self'; " +
+      "worker-src 'self' blob:; img-src 'self' blob: data:; media-src 'self' blob:; base-uri 'none'; form-action 'none'";
+    const file = resolve(out, "index.html");
+    const meta = `<meta http-equiv="Content-Security-Policy" content="${policy}">`;
+    writeFileSync(file, readFileSync(file, "utf8").replace("<head>", `<head>\n${meta}`));
+  },
+};
+
+export default defineConfig({
+  root: page,
+  base: "./",
+  plugins: [localEngine, networks],
+  // The engine lies outside the page's folder, and so do its packages.
+  resolve: { alias: { "onnxruntime-web": resolve(here, "node_modules/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs") } },
+  build: { outDir: out, emptyOutDir: true, target: "es2022", assetsInlineLimit: 0, chunkSizeWarningLimit: 2000 },
+});
