@@ -98,6 +98,13 @@ def test_pictures_that_differ_in_their_suffix_only(run, tmp_path, photo):
     assert {"photo.jpg.edges.png", "photo.png.edges.png"} < set(files(tmp_path))
 
 
+def test_a_glob_may_name_one_picture(run, photo, tmp_path):
+    assert run(tmp_path / "*.jpg", "-o", tmp_path / "x.png")[0] == 0
+    Image.open(photo).save(tmp_path / "second.jpg")
+    code, _, err = run(tmp_path / "*.jpg", "-o", tmp_path / "y.png")
+    assert (code, "2 pictures; give a folder" in err) == (2, True)
+
+
 def test_two_inputs_of_one_name_need_two_folders(run, photo, tmp_path):
     (tmp_path / "sub").mkdir()
     Image.open(photo).save(tmp_path / "sub" / "photo.jpg")
@@ -187,6 +194,8 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "cannot write": [photo, "-o", tmp_path / "file" / "out"],
         "cannot write to": [photo, "-o", tmp_path / "file"],
         "does not fit": [photo, "-o", tmp_path / "x.png", "--format", "npy"],
+        "missing.jpg; check the name": [tmp_path / "missing.jpg", "-o", tmp_path / "x.png"],
+        "but there are several": [tmp_path, "-o", tmp_path / "x.png"],
         "edges are not written as .jpg": [photo, "-o", tmp_path / "x.jpg"],
         "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
         "exclude each other": [photo, "--model", "tiny"],

@@ -96,6 +96,8 @@ def detect(
     format_ = _format(format_, target)
     found = find_pictures(inputs, folder)
     alone = len(inputs) == 1 and not Path(inputs[0]).is_dir()
+    if target and len(found.files) > 1:
+        raise UserError(f"-o {target} is one file, but {inputs[0]} are {len(found.files)} pictures; give a folder")
     if not found.files:
         raise UserError("; ".join(found.missing))
     jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, format_)
@@ -188,9 +190,9 @@ def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None,
         if path.suffix.lower() in SUFFIXES:
             raise UserError(f"-o {out}: edges are not written as {path.suffix}; use one of {', '.join(FORMATS)}")
         return None, path
-    if len(inputs) > 1 or not Path(inputs[0]).is_file():
-        raise UserError(f"-o {out} is one file, but the input may be several pictures; give a folder")
-    if path.exists() and path.samefile(inputs[0]):
+    if len(inputs) > 1 or Path(inputs[0]).is_dir():
+        raise UserError(f"-o {out} is one file, but there are several pictures; give a folder")
+    if path.exists() and Path(inputs[0]).exists() and path.samefile(inputs[0]):
         raise UserError(f"-o {out} is the picture itself; give another name")
     return path, None
 
