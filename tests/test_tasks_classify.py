@@ -90,7 +90,7 @@ def test_folder_of_classes(folder):
     later = pictures.collate([pictures.sample((1, i)) for i in range(9)])[0]
     assert torch.equal(images, again)
     assert not torch.equal(images, later)
-    assert FolderPictures(folder, "val", size=24).plain(1, 3)[1].tolist() == [0, 1]
+    assert FolderPictures(folder, "val", size=24).plain(np.array([1, 2]))[1].tolist() == [0, 1]
 
 
 def test_plain_pictures_keep_the_centre(tmp_path):
@@ -98,7 +98,7 @@ def test_plain_pictures_keep_the_centre(tmp_path):
     pixels = np.zeros((256, 300, 3), np.uint8)
     pixels[16:240, 38:262] = 200
     Image.fromarray(pixels).save(tmp_path / "val" / "one" / "a.png")
-    image, _ = FolderPictures(tmp_path, "val").plain(0, 1)
+    image, _ = FolderPictures(tmp_path, "val").plain(np.array([0]))
     assert image.shape == (1, 3, 224, 224)
     assert image.unique().tolist() == [200]
 
@@ -152,6 +152,7 @@ def test_predict_leaves_the_mode_alone(cifar):
     logits, labels = predict(model, CifarPictures(cifar, "test"), count=70, batch=32)
     assert (logits.shape, labels.shape) == ((70, 100), (70,))
     assert model.training
+    assert labels.tolist() == [i * 120 // 70 % 100 for i in range(70)]
 
 
 def test_bad_input(cifar, folder, tmp_path):
@@ -171,7 +172,7 @@ def test_bad_input(cifar, folder, tmp_path):
         recipe(cifar, loss={"distillation": 1.5})
     (folder / "val" / "red" / "0.png").write_bytes(b"damaged")
     with pytest.raises(UserError, match="cannot read"):
-        FolderPictures(folder, "val").plain(0, 6)
+        FolderPictures(folder, "val").plain(np.arange(6))
 
 
 RECIPES = [p for p in sorted(Path(__file__).parent.parent.glob("recipes/*.toml")) if read_recipe(p).task == "classify"]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pixeldiff.checkpoint import load_model
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.classify import accuracy
-from pixeldiff.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures
+from pixeldiff.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
 from pixeldiff.tasks.edge_data import find_root, normalise
 
 DATASETS = ("cifar100", "folder")
@@ -66,7 +66,7 @@ class Loss:
 class Evaluate:
     """The pictures that are scored: CIFAR-100 test, or the folder's val."""
 
-    pictures: int = 0  # only the first so many; 0 is all
+    pictures: int = 0  # only so many, evenly spaced; 0 is all
     batch: int = 250
 
 
@@ -86,14 +86,14 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0
 
 
 def predict(model: nn.Module, pictures: Pictures, count: int = 0, batch: int = 250) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels of the first `count` pictures (0: all), in eval mode."""
+    """Logits and labels of `count` pictures (0: all), in eval mode."""
     training, logits, labels = model.training, [], []
-    total = min(count or len(pictures), len(pictures))
+    indices = spread(count, len(pictures))
     device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
-        for start in range(0, total, batch):
-            images, right = pictures.plain(start, min(start + batch, total))
+        for start in range(0, len(indices), batch):
+            images, right = pictures.plain(indices[start : start + batch])
             logits.append(model(normalise(images.to(device))).float().cpu().numpy())
             labels.append(right.numpy())
     model.train(training)

@@ -37,7 +37,13 @@ class Pictures(Protocol):
 
     def collate(self, samples: list[object]) -> Batch: ...
 
-    def plain(self, start: int, stop: int) -> Batch: ...
+    def plain(self, indices: NDArray[np.int64]) -> Batch: ...
+
+
+def spread(count: int, total: int) -> NDArray[np.int64]:
+    """`count` of `total` indices, evenly spaced, since pictures often lie in class order; 0 is all."""
+    count = min(count or total, total)
+    return np.arange(count) * total // count
 
 
 def as_tensor(images: NDArray[np.uint8]) -> Tensor:
@@ -73,8 +79,8 @@ class CifarPictures:
         windows = images[np.arange(len(images))[:, None, None], rows[:, :, None], columns[:, None, :]]
         return as_tensor(windows), torch.from_numpy(self.cifar.labels[indices])
 
-    def plain(self, start: int, stop: int) -> Batch:
-        return as_tensor(self.cifar.images[start:stop]), torch.from_numpy(self.cifar.labels[start:stop])
+    def plain(self, indices: NDArray[np.int64]) -> Batch:
+        return as_tensor(self.cifar.images[indices]), torch.from_numpy(self.cifar.labels[indices])
 
     def _draw(self, epoch: int) -> NDArray[np.int64]:
         """Row, column and flip of every picture in an epoch."""
@@ -115,8 +121,8 @@ class FolderPictures:
         images, labels = zip(*samples, strict=True)
         return as_tensor(np.stack(images)), torch.tensor(labels)
 
-    def plain(self, start: int, stop: int) -> Batch:
-        chosen = self.files[start:stop]
+    def plain(self, indices: NDArray[np.int64]) -> Batch:
+        chosen = [self.files[index] for index in indices]
         return self.collate([(np.asarray(_centre(_read(path), self.size)), label) for path, label in chosen])
 
 
