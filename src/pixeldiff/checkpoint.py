@@ -22,9 +22,7 @@ from torch import Tensor, nn
 from pixeldiff.errors import UserError
 from pixeldiff.models import build_from_config
 from pixeldiff.models.pidinet import PATTERNS, VARIANTS, PiDiNet, PiDiNetConfig
-from pixeldiff.weights import find
-
-METADATA_KEY = "pixeldiff"
+from pixeldiff.weights import METADATA_KEY, find
 
 
 def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:

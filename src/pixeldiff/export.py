@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pixeldiff.checkpoint import METADATA_KEY, load_model, read_metadata
+from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
 from pixeldiff.layers import fuse
 from pixeldiff.models.pidinet import PiDiNet, upsample
+from pixeldiff.weights import METADATA_KEY
 
 PARITY = 1e-4  # largest difference of probabilities between the network and its export
 OUTPUTS = ("edges", "side_1", "side_2", "side_3", "side_4")

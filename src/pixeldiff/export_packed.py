@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.binary import BinaryPDConv2d, ReplicaPool, RPReLU
-from pixeldiff.checkpoint import METADATA_KEY, load_model, read_metadata
+from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.runtime.packed import PackedClassifier
 from pixeldiff.runtime.packed_file import FORMAT, VERSION
+from pixeldiff.weights import METADATA_KEY
 
 PARITY = 1e-3  # largest difference of logits between the network and its packed file
 IMAGENET_CROP = 224 / 256

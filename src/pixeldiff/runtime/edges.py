@@ -28,7 +28,6 @@ from pixeldiff import weights
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 
-METADATA_KEY = "pixeldiff"
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
 
@@ -174,7 +173,7 @@ def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> o
 
 def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
     """What export wrote beside the graph; an error unless this is an edge network of ours."""
-    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    text = session.get_modelmeta().custom_metadata_map.get(weights.METADATA_KEY)
     outputs = {output.name for output in session.get_outputs()}
     if text is None or not {"edges", *SIDES} <= outputs:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
+from pixeldiff.weights import METADATA_KEY
 
 FORMAT = "pixeldiff-packed"
 VERSION = 1
-METADATA_KEY = "pixeldiff"
 
 MOST_HEADER_BYTES = 10_000_000
 MOST_LAYERS = 1000

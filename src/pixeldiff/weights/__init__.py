@@ -14,6 +14,7 @@ from typing import Any
 from pixeldiff.errors import UserError
 
 FOLDER = Path(__file__).parent
+METADATA_KEY = "pixeldiff"  # what describes a network inside its file, in each of our formats
 
 
 def canonical_name(name: str) -> str:
