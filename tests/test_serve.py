@@ -80,6 +80,7 @@ def test_other_refusals(client, picture):
     assert (status, "50 megapixels" in reason) == (413, True)
     status, reason = refused(content=b"{}", headers={"Content-Type": "application/json"})
     assert (status, "not application/json" in reason) == (415, True)
+    assert refused(content=png(picture), headers={"X-Long": "x" * 20000})[0] == 431
     assert refused(content=png(picture), params={"threshold": 2})[0] == 422
     assert refused(content=png(picture), params={"format": "exe"})[0] == 422
     assert refused(content=png(picture), params={"model": "../../etc/passwd"})[0] == 422

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import warnings
 from pathlib import Path
 
 import click
@@ -40,7 +42,13 @@ def serve(
     app = create_app(models, workers, max(1, cores // workers), queue, cors)
     listener = _listen(host, port)
     click.echo(f"http://{host}:{listener.getsockname()[1]}")
-    config = uvicorn.Config(app, log_level="warning", timeout_keep_alive=30)
+    # What clients send wrong is told to them; it is no matter for the log.
+    warnings.simplefilter("ignore")
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
+    # Headers are read up to here, so that those too long get an answer instead of a closed connection.
+    config = uvicorn.Config(
+        app, http="h11", h11_max_incomplete_event_size=2**19, log_level="error", timeout_keep_alive=30
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 

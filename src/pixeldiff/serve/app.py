@@ -30,6 +30,7 @@ from pixeldiff.serve.uploads import Refused, decode, picture_bytes, read_body
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {path.name: path for path in sorted(PAGE.iterdir())}
+MAX_HEADER_BYTES = 2**14
 UPLOAD_SECONDS = 30.0
 WORK_SECONDS = 60.0
 HEADERS = {
@@ -162,7 +163,10 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.middleware("http")
     async def headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await answer(request)
+        if sum(len(name) + len(value) for name, value in request.headers.raw) > MAX_HEADER_BYTES:
+            response: Response = _problem(431, "the request's headers are too long", {"Connection": "close"})
+        else:
+            response = await answer(request)
         response.headers.update(HEADERS)
         return response
 
