@@ -119,19 +119,47 @@ void Matcher::begin_search() {
   }
 }
 
+void Matcher::place(size_t slot, const Entry& entry) {
+  heap_[slot] = entry;
+  truth_[entry.second].slot = static_cast<int32_t>(slot);
+}
+
+// Put an entry into its place between `slot` and the root.
+void Matcher::rise(size_t slot, const Entry& entry) {
+  while (slot > 0 && entry.first < heap_[(slot - 1) / 2].first) {
+    place(slot, heap_[(slot - 1) / 2]);
+    slot = (slot - 1) / 2;
+  }
+  place(slot, entry);
+}
+
+// A label that is new or smaller than the one before: the heap holds each truth pixel once.
 void Matcher::reach(int32_t t, int64_t label, int32_t from) {
-  truth_[t].stamp = search_;
-  truth_[t].label = label;
-  truth_[t].from = from;
-  heap_.emplace_back(label, t);
-  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  TruthPixel& pixel = truth_[t];
+  if (pixel.stamp != search_) {
+    pixel.stamp = search_;
+    pixel.slot = static_cast<int32_t>(heap_.size());
+    heap_.emplace_back();
+  }
+  pixel.label = label;
+  pixel.from = from;
+  rise(static_cast<size_t>(pixel.slot), {label, t});
 }
 
 Matcher::Entry Matcher::pop() {
-  std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-  const Entry entry = heap_.back();
+  const Entry least = heap_.front(), last = heap_.back();
   heap_.pop_back();
-  return entry;
+  const size_t size = heap_.size();
+  if (size == 0) return least;
+  size_t slot = 0;
+  for (size_t child = 1; child < size; child = 2 * slot + 1) {
+    if (child + 1 < size && heap_[child + 1].first < heap_[child].first) ++child;
+    if (last.first <= heap_[child].first) break;
+    place(slot, heap_[child]);
+    slot = child;
+  }
+  place(slot, last);
+  return least;
 }
 
 void Matcher::pair(int32_t p, int32_t t) {
@@ -193,7 +221,6 @@ void Matcher::insert(int32_t start) {
   while (!heap_.empty()) {
     const auto [label, t] = pop();
     if (label >= best) break;
-    if (label > truth_[t].label) continue;  // reached again, nearer
     done_.emplace_back(label, t);
     scan(truth_[t].mate, label - partner_potential(truth_[t]));
   }
@@ -218,7 +245,6 @@ void Matcher::remove(int32_t start) {
   while (!heap_.empty()) {
     const auto [label, at] = pop();
     if (label >= best) break;
-    if (label > truth_[at].label) continue;
     done_.emplace_back(label, at);
     const int64_t base = label - truth_[at].v;
     for (int64_t e = of_truth_.first[at]; e < of_truth_.first[at + 1]; ++e) {

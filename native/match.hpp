@@ -61,6 +61,7 @@ class Matcher {
     int32_t mate_cost = 0;
     // One search: the label is valid where the stamp is the current one.
     uint32_t stamp = 0;
+    int32_t slot;  // in the heap
     int32_t from;  // insert: the predicted pixel, remove: the truth pixel that the label came from
     int64_t label;
   };
@@ -73,6 +74,8 @@ class Matcher {
   void begin_search();
   void reach(int32_t t, int64_t label, int32_t from);
   Entry pop();
+  void place(size_t slot, const Entry& entry);
+  void rise(size_t slot, const Entry& entry);
   void pair(int32_t p, int32_t t);
   void separate(int32_t p);
   void augment(int32_t t, int32_t start);
