@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 from skimage.morphology import thin
 
 import matching_reference as reference
 from pixeldiff import _native
+from pixeldiff.metrics.truth import find_truth
 
 
 def blobs(rng: np.random.Generator, shape: tuple[int, int], smooth: int = 2) -> np.ndarray:
@@ -65,6 +67,19 @@ def test_counts_do_not_depend_on_the_other_thresholds(rng):
     for k, level in enumerate(levels):
         alone = np.array(_native.count_boundary(field, [level], True, truths, 3.0))
         np.testing.assert_array_equal(alone[:, 0], together[:, k])
+
+
+def test_real_maps_equal_scipy(data):
+    bench = data / "bsds-bench"
+    truths = find_truth(bench / "groundTruth")
+    for name in sorted(truths)[:3]:
+        field = np.array(Image.open(bench / "png" / f"{name}.png"))
+        masks = truths[name].load()[:3]
+        radius = 0.0075 * float(np.hypot(*field.shape))
+        levels = [43, 128]
+        got = np.array(_native.count_boundary(field, levels, True, np.stack(masks).view(np.uint8), radius)).T
+        for row, level in zip(got, levels, strict=True):
+            assert tuple(row) == reference.count(thin(field >= level), masks, radius)
 
 
 @pytest.mark.parametrize(
