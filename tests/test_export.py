@@ -14,7 +14,9 @@ from pixeldiff.models import create_model
 
 
 def run(path, x):
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return session.run(None, {"image": x.numpy()})
 
 

@@ -102,7 +102,7 @@ def _lines(name: str, own: dict[str, Any]) -> str:
     flow = own["throughput"]
     lines.append(
         f"  folder of {flow['pictures']}: {flow['seconds']:.1f} s, {flow['pictures_per_second']:.1f}/s, "
-        f"{flow['ratio']:.2f} x the network alone"
+        f"{flow['ratio']:.2f} x the network alone (CPU time {flow['cpu_ratio']:.2f} x)"
     )
     peaks = ", ".join(f"{size} {peak:.0f} MB" for size, peak in own["peak_memory_mb"].items() if peak is not None)
     lines.append(f"  peak memory: {peaks or 'not told by this system'}")
