@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import warnings
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.runtime.folder import cores
 
 
 @click.command()
@@ -37,9 +37,8 @@ def serve(
         models[path.stem] = path
     if not models:
         raise UserError("no networks to serve; give one with --weights")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = workers or cores
-    app = create_app(models, workers, max(1, cores // workers), queue, cors)
+    workers = workers or cores()
+    app = create_app(models, workers, max(1, cores() // workers), queue, cors)
     listener = _listen(host, port)
     click.echo(f"http://{host}:{listener.getsockname()[1]}")
     # What clients send wrong is told to them; it is no matter for the log.
