@@ -116,7 +116,7 @@ def scaling(pictures: list[Picture], sides: tuple[int, ...]) -> list[dict[str, f
     landscape = [(m, t[:4]) for m, t in pictures if m.shape == (321, 481) and len(t) >= 4]
     # Below one whole picture: its middle.
     parts = [[(m[40:281, 40:441], t[:, 40:281, 40:441]) for m, t in landscape[:4]]]
-    parts += [[_mosaic(landscape[k * side * side :][: side * side], side) for k in range(2)] for side in sides]
+    parts += [[_mosaic(landscape, side)] for side in sides]
     rows = []
     for mosaics in parts:
         row: dict[str, float] = {"megapixels": mosaics[0][0].size / 1e6}
@@ -131,7 +131,6 @@ def scaling(pictures: list[Picture], sides: tuple[int, ...]) -> list[dict[str, f
                 pixels += float(counts[:, 2].max()) * len(stack) + float(stack.sum())
             row[f"us_per_edge_pixel_{kind}"] = 1e6 * spent / pixels
         rows.append(row)
-        print(row, file=sys.stderr)
     return rows
 
 
@@ -169,17 +168,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few pictures, for a first look")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    results = {"machine": machine()}
-    results["whole"] = whole(given.maps, given.data)  # first: a child starts with the memory of its parent
+    results: dict[str, Any] = {"machine": machine()}
+
+    def keep(name: str, result: Any) -> None:
+        results[name] = result
+        print(f"{name}: {json.dumps(result)}", flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(results, indent=1) + "\n")
+
+    keep("whole", whole(given.maps, given.data))  # first: a child starts with the memory of its parent
     pictures = load(given.maps, given.data)
-    few = pictures[:: 40 if given.quick else 20]
-    results["carried"] = carried(few, with_scipy=1 if given.quick else 2)
-    results["scaling"] = scaling(pictures, (1, 2) if given.quick else (1, 2, 3, 4))
-    results["agreement"] = agreement(pictures[:: 10 if given.quick else 1])
-    text = json.dumps(results, indent=1)
-    print(text)
-    if given.json:
-        given.json.write_text(text + "\n")
+    keep("scaling", scaling(pictures, (1, 2) if given.quick else (1, 2, 4)))
+    keep("agreement", agreement(pictures[:: 10 if given.quick else 1]))
+    keep("carried", carried(pictures[:: 100 if given.quick else 40], with_scipy=1))
 
 
 if __name__ == "__main__":

@@ -72,9 +72,9 @@ def test_counts_do_not_depend_on_the_other_thresholds(rng):
 def test_real_maps_equal_scipy(data):
     bench = data / "bsds-bench"
     truths = find_truth(bench / "groundTruth")
-    for name in sorted(truths)[:3]:
+    for name in sorted(truths)[:2]:
         field = np.array(Image.open(bench / "png" / f"{name}.png"))
-        masks = truths[name].load()[:3]
+        masks = truths[name].load()[:2]
         radius = 0.0075 * float(np.hypot(*field.shape))
         levels = [43, 128]
         got = np.array(_native.count_boundary(field, levels, True, np.stack(masks).view(np.uint8), radius)).T
