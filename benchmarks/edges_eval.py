@@ -113,10 +113,13 @@ def count_suppressed(edge_map: np.ndarray, truths: np.ndarray, radius: float) ->
 
 def scaling(pictures: list[Picture], sides: tuple[int, ...]) -> list[dict[str, float]]:
     """Microseconds per edge pixel (predicted at the lowest threshold, plus true, over annotators) of mosaics."""
-    landscape = [(m, t[:4]) for m, t in pictures if m.shape == (321, 481) and len(t) >= 4]
-    # Below one whole picture: its middle.
-    parts = [[(m[40:281, 40:441], t[:, 40:281, 40:441]) for m, t in landscape[:4]]]
-    parts += [[_mosaic(landscape, side)] for side in sides]
+    # The same pictures at every size: their middles, one by one, four in one, all in one ...
+    most = max(sides)
+    landscape = [(m, t[:4]) for m, t in pictures if m.shape == (321, 481) and len(t) >= 4][: most * most]
+    parts = [[(m[40:281, 40:441], t[:, 40:281, 40:441]) for m, t in landscape]]
+    for side in sides:
+        each = side * side
+        parts.append([_mosaic(landscape[k : k + each], side) for k in range(0, len(landscape), each)])
     rows = []
     for mosaics in parts:
         row: dict[str, float] = {"megapixels": mosaics[0][0].size / 1e6}

@@ -24,15 +24,19 @@ class Thinner {
   std::vector<uint8_t> thin();
 
  private:
-  void toggle(int32_t framed);
-  void queue(int32_t framed, int subiteration);
+  // One word per pixel of the framed map: the neighbours in the low 8 bits (bit i is x_(i+1) of the paper), then flags.
+  static constexpr uint16_t kSet = 1 << 8, kListed = 1 << 9, kQueued = 1 << 10;  // kQueued << s: for subiteration s
+
+  void toggle(int32_t p);
+  void list(int32_t p);
+  void queue(int32_t p, int subiteration);
 
   int width_, stride_;  // a frame of unset pixels spares every bounds check
   std::array<int, 8> step_;
-  std::vector<int32_t> framed_;  // where each added pixel lies in the framed planes
-  std::vector<uint8_t> set_;
-  std::vector<uint8_t> neighbours_;  // bit i is x_(i+1) of the paper
-  std::vector<uint8_t> queued_;      // bit s: waits for subiteration s
+  int32_t size_ = 0;  // pixels added so far
+  std::vector<uint16_t> state_;
+  std::vector<int32_t> number_;  // when a pixel was added
+  std::vector<int32_t> first_;   // pixels that the whole map lets go in its first pass
   std::array<std::vector<int32_t>, 2> waiting_;
 };
 
