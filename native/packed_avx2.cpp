@@ -44,9 +44,10 @@ struct Avx2 {
 #include "packed_x86.inl"
 
 struct Isa : EightLanes {
-  static void accumulate(const uint8_t* tables, const uint16_t* a, const uint16_t* b, const uint8_t* weights,
-                         int nibbles, uint16_t* sums_a, uint16_t* sums_b) {
-    accumulate_by_lookup<Avx2, 2>(tables, {a, b}, weights, nibbles, {sums_a, sums_b});
+  template <int kBlocks>
+  static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
+                         int nibbles, uint16_t* const (&sums)[kBlocks]) {
+    accumulate_by_lookup<Avx2, kBlocks>(tables, entries, weights, nibbles, sums);
   }
 };
 

@@ -1,7 +1,8 @@
 // The work of one thread, written once and compiled for each instruction set. The including file defines `Isa`:
 //
-//   accumulate(tables, entries_a, entries_b, weights, nibbles, sums_a, sums_b)   mismatches of two pairs, added to sums
-//   compare(centre, plus, minus, quads)                                  signs of 8 differences of 8 channels
+//   accumulate(tables, entries, weights, nibbles, sums)                  mismatches of a pair with one or two blocks of
+//                                                                        outputs, added to sums
+//   compare<one_minus>(centre, plus, minus, quads)                       signs of 8 differences of 8 channels
 //   at_least(a, b)                                                       8 bits: a[i] >= b[i]
 //   expand(word, codes)                                                  64 bits -> 16 nibbles, one per byte
 //   extract(word, mask)                                                  the masked bits, closed up
@@ -40,7 +41,8 @@ struct Window {
   const BinaryConv& conv;
   MapSize size;
   int reach, depth;            // pixels read to each side, floats per pixel
-  std::vector<int> plus, minus;  // offsets in floats, filled up to a multiple of eight pairs
+  std::vector<ptrdiff_t> plus, minus;  // offsets in floats, filled up to a multiple of eight pairs
+  bool one_minus = true;               // all pairs have the same second pixel, as central ones do
 
   Window(const BinaryConv& conv, MapSize size) : conv(conv), size(size), reach(0) {
     for (const PixelPair& p : conv.pairs) {
@@ -53,21 +55,28 @@ struct Window {
       const PixelPair& p = conv.pairs[i];
       plus[i] = (p.plus_y * width() + p.plus_x) * depth;
       minus[i] = (p.minus_y * width() + p.minus_x) * depth;
+      one_minus = one_minus && minus[i] == minus[0];
     }
+    if (one_minus) std::fill(minus.begin(), minus.end(), minus[0]);
   }
 
   int width() const { return size.width + 2 * reach; }
   size_t row_size() const { return static_cast<size_t>(width()) * depth; }
 
   void copy_row(const float* image, int row, float* target) const {
-    std::fill_n(target, row_size(), 0.0f);
-    if (row < 0 || row >= size.height) return;
+    if (row < 0 || row >= size.height) {
+      std::fill_n(target, row_size(), 0.0f);
+      return;
+    }
+    const size_t margin = static_cast<size_t>(reach) * depth;
+    std::fill_n(target, margin, 0.0f);
+    std::fill_n(target + row_size() - margin, margin, 0.0f);
     const float* x = image + static_cast<size_t>(row) * size.width * conv.in_channels;
-    target += static_cast<size_t>(reach) * depth;
-    const bool spill = conv.in_channels >= depth;  // whole vectors may be read, but for their last channels kept out
+    target += margin;
+    const bool whole = conv.in_channels >= depth;  // channels beyond the differing ones do no harm
     for (int column = 0; column < size.width; ++column, x += conv.in_channels, target += depth) {
-      if (!spill) {
-        std::copy(x, x + conv.differing, target);
+      if (!whole) {
+        std::fill(std::copy(x, x + conv.differing, target), target + depth, 0.0f);
         continue;
       }
       for (int c = 0; c < depth; c += kLanes) store(target + c, load(x + c));
@@ -83,18 +92,19 @@ void close_up(uint64_t quad, int count, int channels, uint8_t* codes) {
 }
 
 // Quads are eight bytes, the signs of four channels of each of eight pairs.
+template <bool kOneMinus>
 void difference_pixel(const Window& window, const float* centre, uint8_t* codes) {
   const int pairs = static_cast<int>(window.conv.pairs.size()), differing = window.conv.differing;
   for (int channel = 0; channel < differing; channel += kLanes) {
     for (int i = 0; i < pairs; i += 8) {
       const int count = std::min(8, pairs - i);
       uint64_t quads[2];
-      Isa::compare(centre + channel, window.plus.data() + i, window.minus.data() + i, quads);
+      Isa::template compare<kOneMinus>(centre + channel, window.plus.data() + i, window.minus.data() + i, quads);
       for (int half = 0; half < 2; ++half) {
         const int first = channel + 4 * half, left = differing - first;
         uint8_t* target = codes + static_cast<size_t>(first) / 4 * pairs;
         if (left >= 4 && count == 8) {
-          std::memcpy(target + i, &quads[half], 8);
+          std::memcpy(target + i, &quads[half], 8);  // the usual case, and a single store
         } else if (left >= 4) {
           std::memcpy(target + i, &quads[half], count);
         } else if (left > 0) {
@@ -110,7 +120,11 @@ void difference_codes(const Window& window, const float* centre_row, uint8_t* co
   const int columns = steps(window.size.width, window.conv.stride), nibbles = window.conv.difference.nibbles;
   const float* centre = centre_row + static_cast<size_t>(window.reach) * window.depth;
   for (int x = 0; x < columns; ++x, codes += nibbles) {
-    difference_pixel(window, centre, codes);
+    if (window.one_minus) {
+      difference_pixel<true>(window, centre, codes);
+    } else {
+      difference_pixel<false>(window, centre, codes);
+    }
     centre += static_cast<size_t>(window.conv.stride) * window.depth;
   }
 }
@@ -132,7 +146,7 @@ struct Scratch {
   std::vector<uint64_t> words;
   std::vector<float> window;
   std::vector<uint16_t> plain, difference;
-  alignas(64) uint16_t sums[2][(kTilePairs + 1) * kPairSums];
+  alignas(64) uint16_t sums[2][2][kTilePairs * kPairSums];  // [branch][block]
 };
 
 template <class T>
@@ -198,13 +212,13 @@ void difference_entries(const BinaryConv& conv, const BinaryCall& call, int n, i
   const float* image = call.x + static_cast<size_t>(n) * call.size.height * call.size.width * conv.in_channels;
   float* copied = room(scratch.window, input_rows * window.row_size());
   for (int i = 0; i < input_rows; ++i) window.copy_row(image, first + i, copied + i * window.row_size());
-  uint8_t* codes = room(scratch.codes, static_cast<size_t>(columns + 1) * nibbles + 16);
+  uint8_t* codes = room(scratch.codes, static_cast<size_t>(columns + 1) * nibbles + 32);
   for (int y = 0; y < rows; ++y) {
     difference_codes(window, copied + (y * conv.stride + window.reach) * window.row_size(), codes);
     std::memset(codes + static_cast<size_t>(columns) * nibbles, 0, nibbles);
     for (int x = 0; x < columns; x += 2, entries += nibbles) {
       const uint8_t* pixel = codes + static_cast<size_t>(x) * nibbles;
-      join(pixel, pixel + nibbles, nibbles, entries);
+      join(pixel, pixel + nibbles, (nibbles + 15) / 16 * 16, entries);  // whole vectors; the next run overwrites
     }
   }
 }
@@ -245,12 +259,14 @@ void finish_block(const BinaryConv& conv, const PixelSums& sums, int first, cons
   const float *scale = &conv.plain_norm.scale[first], *shift = &conv.plain_norm.shift[first];
   const float *other_scale = &conv.difference_norm.scale[first], *other_shift = &conv.difference_norm.shift[first];
   const Shape act(conv.activations.front(), first), other_act(conv.activations.back(), first);
+  const uint16_t *plain = sums.plain, *difference = sums.difference;  // locals: stores of signs alias everything else
   const float products = static_cast<float>(sums.plain_products);
   const float other_products = static_cast<float>(conv.difference_bits());
+#pragma GCC unroll 8
   for (int i = 0; i < kBlock; i += kLanes) {
     Floats v, w;
-    if (kDifference) v = normalise(sums.difference + i, other_products, other_scale + i, other_shift + i);
-    if (kPlain) w = normalise(sums.plain + i, products, scale + i, shift + i);
+    if (kDifference) v = normalise(difference + i, other_products, other_scale + i, other_shift + i);
+    if (kPlain) w = normalise(plain + i, products, scale + i, shift + i);
     if (kBranches == Branches::kBothActivated) {
       v = act(v, i) + other_act(w, i);
     } else {
@@ -295,7 +311,7 @@ void write_sums(const uint16_t* mismatches, int products, int count, int32_t* su
 struct Band {
   const BinaryConv& conv;
   const BinaryCall& call;
-  int n, y0, rows, columns, pairs;    // output rows, columns, and pixel pairs per output row
+  int n, y0, rows, height, columns, pairs;  // the band's first row and rows; rows, columns and pairs per row of outputs
   int entry_columns;                  // columns of entries per input row
   size_t plain_row_size;              // entries per input row
   Scratch& scratch;
@@ -316,7 +332,7 @@ struct Band {
     }
     if (conv.difference.nibbles) {
       const size_t row = static_cast<size_t>(pairs) * conv.difference.nibbles;
-      uint16_t* entries = room(scratch.difference, rows * row);
+      uint16_t* entries = room(scratch.difference, rows * row + 16);
       difference_entries(conv, call, n, y0, rows, scratch, entries);
     }
   }
@@ -331,19 +347,26 @@ struct Band {
     return scratch.difference.data() + static_cast<size_t>(index) * conv.difference.nibbles;
   }
 
-  // Mismatches of `count` pixel pairs from `first` on.
-  void count_mismatches(const BranchWeights& weights, bool plain, int first, int count, int block, uint16_t* sums) {
-    std::memset(sums, 0, count * kPairSums * sizeof(uint16_t));
-    const auto* lines = weights.lines.data() + static_cast<size_t>(block) * weights.nibbles;
+  // Mismatches of `count` pixel pairs from `first` on with kBlocks blocks of outputs from `block` on.
+  template <int kBlocks>
+  void count_mismatches(const BranchWeights& weights, bool plain, int first, int count, int block,
+                        uint16_t (*sums)[kTilePairs * kPairSums]) {
     const uint8_t* tables = pair_tables();
-    const uint16_t* entries[kTilePairs + 1];
+    const BranchWeights::Line* lines[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) {
+      std::memset(sums[b], 0, count * kPairSums * sizeof(uint16_t));
+      lines[b] = weights.lines.data() + static_cast<size_t>(block + b) * weights.nibbles;
+    }
+    const uint16_t* entries[kTilePairs];
     for (int i = 0; i < count; ++i) entries[i] = plain ? plain_run(first + i) : difference_run(first + i);
-    entries[count] = entries[count - 1];  // pairs go two by two; the spare one has its own sums
     for (const Chunk& chunk : weights.chunks) {
       const size_t offset = chunk.row * plain_row_size + chunk.column;
-      for (int i = 0; i < count; i += 2) {
-        Isa::accumulate(tables, entries[i] + offset, entries[i + 1] + offset, lines[chunk.line].bytes, chunk.nibbles,
-                        sums + i * kPairSums, sums + (i + 1) * kPairSums);
+      const uint8_t* bytes[kBlocks];
+      for (int b = 0; b < kBlocks; ++b) bytes[b] = lines[b][chunk.line].bytes;
+      for (int i = 0; i < count; ++i) {
+        uint16_t* targets[kBlocks];
+        for (int b = 0; b < kBlocks; ++b) targets[b] = sums[b] + i * kPairSums;
+        Isa::template accumulate<kBlocks>(tables, entries[i] + offset, bytes, chunk.nibbles, targets);
       }
     }
   }
@@ -352,8 +375,7 @@ struct Band {
     const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
     const PixelSums sums{difference, plain, inner * conv.plain_channels()};
     const int outputs = conv.out_channels, first = block * kBlock, valid = std::min(kBlock, outputs - first);
-    const size_t height = steps(call.size.height, conv.stride);
-    const size_t pixel = (n * height + y) * columns + x, place = pixel * outputs + first;
+    const size_t pixel = (static_cast<size_t>(n) * height + y) * columns + x, place = pixel * outputs + first;
     if (call.y) {
       const float* shortcut = call.shortcut ? call.shortcut + place : nullptr;
       auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(outputs) + block);
@@ -371,21 +393,32 @@ struct Band {
     }
   }
 
+  template <int kBlocks>
+  void compute_tile(Finish finish, int first, int count, int block) {
+    if (conv.difference.nibbles) {
+      count_mismatches<kBlocks>(conv.difference, false, first, count, block, scratch.sums[0]);
+    }
+    if (conv.plain.nibbles) count_mismatches<kBlocks>(conv.plain, true, first, count, block, scratch.sums[1]);
+    int y = y0 + first / pairs, x = first % pairs * 2;
+    for (int i = 0; i < 2 * count; ++i) {
+      for (int b = 0; b < kBlocks && x < columns; ++b) {
+        finish_pixel(finish, y, x, block + b, scratch.sums[0][b] + i * kBlock, scratch.sums[1][b] + i * kBlock);
+      }
+      if (++x == 2 * pairs) {
+        x = 0;
+        ++y;
+      }
+    }
+  }
+
   void compute(int b0, int b1) {
     const int total = rows * pairs;
     const Finish finish = call.shortcut ? choose_finish<true>(conv) : choose_finish<false>(conv);
     for (int first = 0; first < total; first += kTilePairs) {
       const int count = std::min(kTilePairs, total - first);
-      for (int block = b0; block < b1; ++block) {
-        if (conv.difference.nibbles) {
-          count_mismatches(conv.difference, false, first, count, block, scratch.sums[0]);
-        }
-        if (conv.plain.nibbles) count_mismatches(conv.plain, true, first, count, block, scratch.sums[1]);
-        for (int i = 0; i < 2 * count; ++i) {
-          const int y = y0 + (first + i / 2) / pairs, x = (first + i / 2) % pairs * 2 + i % 2;
-          if (x < columns) finish_pixel(finish, y, x, block, scratch.sums[0] + i * kBlock, scratch.sums[1] + i * kBlock);
-        }
-      }
+      int block = b0;
+      for (; block + 2 <= b1; block += 2) compute_tile<2>(finish, first, count, block);
+      if (block < b1) compute_tile<1>(finish, first, count, block);
     }
   }
 };
@@ -394,8 +427,9 @@ void binary_band_here(const BinaryConv& conv, const BinaryCall& call, int n, int
   static thread_local Scratch scratch;
   const int columns = steps(call.size.width, conv.stride), pairs = (columns + 1) / 2;
   const int entry_columns = (pairs - 1) * 2 * conv.stride + conv.kernel_size;
-  Band band{conv,  call,          n, y0, y1 - y0, columns,
-            pairs, entry_columns, static_cast<size_t>(entry_columns) * nibbles_of(conv.plain_channels()), scratch};
+  const size_t row_size = static_cast<size_t>(entry_columns) * nibbles_of(conv.plain_channels());
+  const int height = steps(call.size.height, conv.stride);
+  Band band{conv, call, n, y0, y1 - y0, height, columns, pairs, entry_columns, row_size, scratch};
   band.prepare();
   band.compute(b0, b1);
 }

@@ -4,48 +4,51 @@
 // Three lookups of two pixels at once fit a byte (3 * 4 = 12 mismatches in each half). Their sum goes to `total` as it
 // is and its high half to `high`; at the end the low half is total - 16 * high modulo 256, exact up to kMostNibbles.
 
-template <class Vector, int kPairs>
-inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* const (&entries)[kPairs],
-                                 const uint8_t* weights, int nibbles, uint16_t* const (&sums)[kPairs]) {
-  using V = typename Vector::type;
-  constexpr int kVectors = kBlock / Vector::bytes;
-  V total[kPairs][kVectors], high[kPairs][kVectors];
-  for (int p = 0; p < kPairs; ++p) {
-    for (int v = 0; v < kVectors; ++v) total[p][v] = high[p][v] = Vector::zero();
-  }
-  int k = 0;
-  for (; k + 3 <= nibbles; k += 3, weights += 3 * kBlock) {
-    // One pair after the other: its sums then fit the registers, and weights are read from the first-level cache.
-    for (int p = 0; p < kPairs; ++p) {
-      V part[kVectors];
-      for (int j = 0; j < 3; ++j) {
-        const V table = Vector::table(tables + entries[p][k + j]);
-        for (int v = 0; v < kVectors; ++v) {
-          const V found = Vector::lookup(table, Vector::load(weights + j * kBlock + v * Vector::bytes));
-          part[v] = j == 0 ? found : Vector::add(part[v], found);
-        }
-      }
+// Up to three entries of one pair against kBlocks blocks of outputs.
+template <class Vector, int kCount, int kBlocks, int kVectors>
+inline void look_up(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
+                    size_t offset, typename Vector::type (&total)[kBlocks][kVectors],
+                    typename Vector::type (&high)[kBlocks][kVectors]) {
+  typename Vector::type part[kBlocks][kVectors];
+  for (int j = 0; j < kCount; ++j) {
+    const auto table = Vector::table(tables + entries[j]);
+    for (int b = 0; b < kBlocks; ++b) {
       for (int v = 0; v < kVectors; ++v) {
-        total[p][v] = Vector::add(total[p][v], part[v]);
-        high[p][v] = Vector::add(high[p][v], Vector::high(part[v]));
+        const auto found = Vector::lookup(table, Vector::load(weights[b] + offset + j * kBlock + v * Vector::bytes));
+        part[b][v] = j == 0 ? found : Vector::add(part[b][v], found);
       }
     }
   }
-  for (; k < nibbles; ++k, weights += kBlock) {
-    for (int p = 0; p < kPairs; ++p) {
-      const V table = Vector::table(tables + entries[p][k]);
-      for (int v = 0; v < kVectors; ++v) {
-        const V found = Vector::lookup(table, Vector::load(weights + v * Vector::bytes));
-        total[p][v] = Vector::add(total[p][v], found);
-        high[p][v] = Vector::add(high[p][v], Vector::high(found));
-      }
-    }
-  }
-  for (int p = 0; p < kPairs; ++p) {
+  for (int b = 0; b < kBlocks; ++b) {
     for (int v = 0; v < kVectors; ++v) {
-      const V low = Vector::minus_sixteen_times(total[p][v], high[p][v]);
-      Vector::add_split(low, sums[p] + v * Vector::bytes);
-      Vector::add_split(high[p][v], sums[p] + kBlock + v * Vector::bytes);
+      total[b][v] = Vector::add(total[b][v], part[b][v]);
+      high[b][v] = Vector::add(high[b][v], Vector::high(part[b][v]));
+    }
+  }
+}
+
+// Two blocks at once use each table four times (AVX2) while all sums stay in registers.
+template <class Vector, int kBlocks>
+inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* entries,
+                                 const uint8_t* const (&weights)[kBlocks], int nibbles,
+                                 uint16_t* const (&sums)[kBlocks]) {
+  constexpr int kVectors = kBlock / Vector::bytes;
+  typename Vector::type total[kBlocks][kVectors], high[kBlocks][kVectors];
+  for (int b = 0; b < kBlocks; ++b) {
+    for (int v = 0; v < kVectors; ++v) total[b][v] = high[b][v] = Vector::zero();
+  }
+  // What is left over by threes comes first: after the loop it would cost registers in it.
+  size_t k = nibbles % 3;
+  if (k == 2) look_up<Vector, 2>(tables, entries, weights, 0, total, high);
+  if (k == 1) look_up<Vector, 1>(tables, entries, weights, 0, total, high);
+  for (const size_t end = nibbles; k < end; k += 3) {
+    look_up<Vector, 3>(tables, entries + k, weights, k * kBlock, total, high);
+  }
+  for (int b = 0; b < kBlocks; ++b) {
+    for (int v = 0; v < kVectors; ++v) {
+      const auto low = Vector::minus_sixteen_times(total[b][v], high[b][v]);
+      Vector::add_split(low, sums[b] + v * Vector::bytes);
+      Vector::add_split(high[b][v], sums[b] + kBlock + v * Vector::bytes);
     }
   }
 }

@@ -45,9 +45,10 @@ struct Halves {
 };
 
 struct Isa {
-  static void accumulate(const uint8_t* tables, const uint16_t* a, const uint16_t* b, const uint8_t* weights,
-                         int nibbles, uint16_t* sums_a, uint16_t* sums_b) {
-    accumulate_by_lookup<Neon, 2>(tables, {a, b}, weights, nibbles, {sums_a, sums_b});
+  template <int kBlocks>
+  static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
+                         int nibbles, uint16_t* const (&sums)[kBlocks]) {
+    accumulate_by_lookup<Neon, kBlocks>(tables, entries, weights, nibbles, sums);
   }
   static unsigned at_least(Floats a, Floats b) {
     const uint32x4_t places = {1, 2, 4, 8};
@@ -55,11 +56,12 @@ struct Isa {
     return vaddvq_u32(vandq_u32(vcgeq_f32(x.low, y.low), places)) |
            vaddvq_u32(vandq_u32(vcgeq_f32(x.high, y.high), places)) << 4;
   }
-  static void compare(const float* centre, const int* plus, const int* minus, uint64_t* quads) {
+  template <bool kOneMinus>
+  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint64_t* quads) {
     quads[0] = quads[1] = 0;
     for (int i = 0; i < 8; ++i) {
       const uint64_t mask = at_least(*reinterpret_cast<const Floats*>(centre + plus[i]),
-                                     *reinterpret_cast<const Floats*>(centre + minus[i]));
+                                     *reinterpret_cast<const Floats*>(centre + minus[kOneMinus ? 0 : i]));
       quads[0] |= (mask & 15) << (8 * i);
       quads[1] |= (mask >> 4) << (8 * i);
     }

@@ -29,21 +29,22 @@ struct Isa {
       counts[o] = static_cast<uint8_t>(counts[o] + (halves & 3) + (halves >> 2));
     }
   }
-  static void accumulate(const uint8_t*, const uint16_t* a, const uint16_t* b, const uint8_t* weights, int nibbles,
-                         uint16_t* sums_a, uint16_t* sums_b) {
-    count(a, weights, nibbles, sums_a);
-    count(b, weights, nibbles, sums_b);
+  template <int kBlocks>
+  static void accumulate(const uint8_t*, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks], int nibbles,
+                         uint16_t* const (&sums)[kBlocks]) {
+    for (int b = 0; b < kBlocks; ++b) count(entries, weights[b], nibbles, sums[b]);
   }
   static unsigned at_least(Floats a, Floats b) {
     unsigned mask = 0;
     for (int i = 0; i < 8; ++i) mask |= static_cast<unsigned>(a[i] >= b[i]) << i;
     return mask;
   }
-  static void compare(const float* centre, const int* plus, const int* minus, uint64_t* quads) {
+  template <bool kOneMinus>
+  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint64_t* quads) {
     quads[0] = quads[1] = 0;
     for (int i = 0; i < 8; ++i) {
       const uint64_t mask = at_least(*reinterpret_cast<const Floats*>(centre + plus[i]),
-                                     *reinterpret_cast<const Floats*>(centre + minus[i]));
+                                     *reinterpret_cast<const Floats*>(centre + minus[kOneMinus ? 0 : i]));
       quads[0] |= (mask & 15) << (8 * i);
       quads[1] |= (mask >> 4) << (8 * i);
     }

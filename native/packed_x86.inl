@@ -5,9 +5,10 @@ struct EightLanes {
     return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GE_OQ));
   }
   // Comparisons narrowed to bytes, channel j of a quad weighted 1 << j, each quad's four bytes added up.
-  static void compare(const float* centre, const int* plus, const int* minus, uint64_t* quads) {
+  template <bool kOneMinus>
+  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint64_t* quads) {
     const auto signs = [&](int i) {
-      const __m256 a = _mm256_loadu_ps(centre + plus[i]), b = _mm256_loadu_ps(centre + minus[i]);
+      const __m256 a = _mm256_loadu_ps(centre + plus[i]), b = _mm256_loadu_ps(centre + minus[kOneMinus ? 0 : i]);
       return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
     };
     const auto codes = [&](int i) {
