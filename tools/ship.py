@@ -8,13 +8,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pixeldiff.checkpoint import load_model, read_metadata
+from pixeldiff.checkpoint import load_model, read_metadata, save_model
 from pixeldiff.export import export_weights
 from pixeldiff.weights import FOLDER, canonical_name, sha256
 
@@ -45,10 +44,11 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
 
 
 def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path:
-    """Copy, export, write the card last; returns the card's file."""
+    """Save with the licence inside, export, write the card last; returns the card's file."""
     name = canonical_name(name)
-    shutil.copyfile(weights, FOLDER / f"{name}.safetensors")
-    export_weights(weights, FOLDER / f"{name}.onnx")
+    described = {**read_metadata(weights), "licence": LICENCE}
+    save_model(load_model(weights), FOLDER / f"{name}.safetensors", described)
+    export_weights(FOLDER / f"{name}.safetensors", FOLDER / f"{name}.onnx")  # the file says its own name
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps(card(name, weights, scores, **facts), indent=1) + "\n")
     return path
