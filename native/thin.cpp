@@ -2,6 +2,7 @@
 // end, so that the next threshold starts from the whole map.
 #include "thin.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace pixeldiff {
@@ -69,6 +70,9 @@ void Thinner::queue(int32_t p, int subiteration) {
 }
 
 std::vector<uint8_t> Thinner::thin() {
+  // In row order, neighbours are still in the cache when their turn comes.
+  std::sort(first_.begin() + sorted_, first_.end());
+  std::inplace_merge(first_.begin(), first_.begin() + sorted_, first_.end());
   size_t kept = 0;
   for (int32_t p : first_) {
     if (!deletable(state_[p])) {  // a neighbour came since
@@ -80,6 +84,7 @@ std::vector<uint8_t> Thinner::thin() {
     queue(p, 1);
   }
   first_.resize(kept);
+  sorted_ = static_cast<std::ptrdiff_t>(kept);
   std::vector<int32_t> gone, going;
   while (!waiting_[0].empty() || !waiting_[1].empty()) {
     for (int s = 0; s < 2; ++s) {

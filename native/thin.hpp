@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -37,6 +38,7 @@ class Thinner {
   std::vector<uint16_t> state_;
   std::vector<int32_t> number_;  // when a pixel was added
   std::vector<int32_t> first_;   // pixels that the whole map lets go in its first pass
+  std::ptrdiff_t sorted_ = 0;    // so many of them are in row order
   std::array<std::vector<int32_t>, 2> waiting_;
 };
 
