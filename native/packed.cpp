@@ -168,7 +168,9 @@ void run(const BinaryConv& conv, const BinaryCall& call, int threads) {
   // Threads share either rows or output blocks, whichever divides more evenly; entries are then built once per thread.
   const auto waste = [&](int units) { return (units + threads - 1) / threads * threads / static_cast<double>(units); };
   const bool by_rows = call.size.count >= threads || waste(rows) <= waste(blocks);
-  const int parts = std::max(1, std::min(threads, by_rows ? rows : blocks));
+  // Two bands per thread where there are rows enough, so that a thread held up by other work delays less.
+  const int wanted = by_rows && rows >= 8 * threads && threads > 1 ? 2 * threads : threads;
+  const int parts = std::max(1, std::min(wanted, by_rows ? rows : blocks));
   const int per_image = call.size.count >= threads ? 1 : parts;
   parallel(call.size.count * per_image, threads, [&](int task) {
     const int n = task / per_image, part = task % per_image;
@@ -180,7 +182,7 @@ void run(const BinaryConv& conv, const BinaryCall& call, int threads) {
 
 void run(const FloatConv& conv, MapSize size, const float* x, float* y, int threads) {
   const int rows = steps(size.height, conv.stride);
-  const int parts = std::min(threads, rows);
+  const int parts = std::min(threads > 1 ? 4 * threads : 1, rows);
   parallel(size.count * parts, threads, [&](int task) {
     const int n = task / parts, part = task % parts;
     conv.kernels->float_band(conv, size, x, y, n, rows * part / parts, rows * (part + 1) / parts);

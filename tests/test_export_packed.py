@@ -135,3 +135,14 @@ def test_export_and_classify_commands(tmp_path, rng, capsys):
     table = json.loads(capsys.readouterr().out)
     assert len(table["images"][str(picture)]) == 5
     assert str(tmp_path / "none.png") in table["failed"]
+
+
+def test_bench_measures_packed_networks(tmp_path, capsys):
+    pack_model(network(BEFORE), tmp_path / "net.pdn")
+    report = tmp_path / "report.json"
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["bench", "--model", str(tmp_path / "net.pdn"), "--threads", "1", "--json", str(report)])
+    assert stop.value.code == 0
+    own = json.loads(report.read_text())["models"][str(tmp_path / "net.pdn")]
+    assert own["latency"]["32x32"]["runtime"]["median_ms"] > 0
+    assert "32x32" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import click
+import numpy as np
 import onnxruntime
 
 from pixeldiff import image, weights
@@ -18,11 +19,15 @@ from pixeldiff.errors import UserError
 from pixeldiff.runtime import bench as measure
 from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.folder import cores
+from pixeldiff.runtime.packed import PackedClassifier, find_packed
 
 
 @click.command()
 @click.option(
-    "--model", "names", multiple=True, help="A network, or an .onnx file; may be repeated. [default: all shipped]"
+    "--model",
+    "names",
+    multiple=True,
+    help="A network, or an .onnx or .pdn file; may be repeated. [default: all shipped]",
 )
 @click.option(
     "--pictures", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder for the throughput."
@@ -35,7 +40,7 @@ def bench(names: tuple[str, ...], pictures: Path | None, threads: int | None, js
     With torch installed the same run also times the unfused torch network and a plain ONNX export of the fused one.
     """
     threads = threads or cores()
-    chosen = names or tuple(name for name, card in weights.cards().items() if ".onnx" in card["files"])
+    chosen = names or tuple(name for name, card in weights.cards().items() if {".onnx", ".pdn"} & set(card["files"]))
     torch_side = importlib.import_module("pixeldiff.compare") if importlib.util.find_spec("torch") else None
     if not chosen:
         raise UserError("no networks are shipped with this version; name one with --model")
@@ -45,6 +50,10 @@ def bench(names: tuple[str, ...], pictures: Path | None, threads: int | None, js
     report: dict[str, Any] = {"machine": machine, "models": {}}
     click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
     for name in chosen:
+        if (packed := _packed_file(name)) is not None:
+            report["models"][name] = own = measure_packed(packed, threads)
+            click.echo(f"{name}\n{_latency_lines(own)}")
+            continue
         with tempfile.TemporaryDirectory(prefix="pixeldiff-bench-") as place:
             report["models"][name] = own = _measure(name, threads, pictures, torch_side, Path(place))
         click.echo(_lines(name, own))
@@ -77,6 +86,17 @@ def _measure(
     }
 
 
+def measure_packed(path: Path, threads: int) -> dict[str, Any]:
+    """Latency of a packed network on one picture of its own size."""
+    network = PackedClassifier(path, threads)
+    size = network.file.preprocessing.size
+
+    def run(batch: image.FloatMap) -> object:
+        return network.run(np.ascontiguousarray(batch.transpose(0, 2, 3, 1)))
+
+    return {"latency": {f"{size}x{size}": measure.latencies({"runtime": run}, (size, size))}}
+
+
 def _file(name: str, torch_side: ModuleType | None, place: Path) -> tuple[Path, bool]:
     """The file to measure, and whether torch knows the network by this name."""
     if name.endswith(".onnx"):
@@ -91,14 +111,27 @@ def _file(name: str, torch_side: ModuleType | None, place: Path) -> tuple[Path, 
     return path, True
 
 
-def _lines(name: str, own: dict[str, Any]) -> str:
-    lines = [name]
+def _packed_file(name: str) -> Path | None:
+    """The .pdn file behind a name, if it is a packed network's."""
+    if name.endswith(".pdn"):
+        return find_packed(name)
+    card = weights.cards().get(weights.canonical_name(name), {})
+    return find_packed(name) if ".pdn" in card.get("files", ()) and ".onnx" not in card["files"] else None
+
+
+def _latency_lines(own: dict[str, Any]) -> str:
+    lines = []
     for size, contenders in own["latency"].items():
         ours = contenders["runtime"]["median_ms"]
         for contender, times in contenders.items():
             ratio = "" if contender == "runtime" else f"   {times['median_ms'] / ours:.2f} x runtime"
             spread = f"{times['p10_ms']:.1f} to {times['p90_ms']:.1f}"
             lines.append(f"  {size:>9} {contender:<14} {times['median_ms']:8.1f} ms ({spread}){ratio}")
+    return "\n".join(lines)
+
+
+def _lines(name: str, own: dict[str, Any]) -> str:
+    lines = [name, _latency_lines(own)]
     flow = own["throughput"]
     lines.append(
         f"  folder of {flow['pictures']}: {flow['seconds']:.1f} s, {flow['pictures_per_second']:.1f}/s, "

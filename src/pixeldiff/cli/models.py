@@ -31,9 +31,9 @@ def models(as_json: bool) -> None:
 
 
 def _row(card: dict[str, Any]) -> dict[str, Any]:
-    """The card, with the size of the file that runs: ONNX, else the only one there is."""
+    """The card, with the size of the file that runs: ONNX or packed, else the only one there is."""
     files = card.get("files", {})
-    runs: dict[str, Any] = files.get(".onnx") or next(iter(files.values()), {})
+    runs: dict[str, Any] = files.get(".onnx") or files.get(".pdn") or next(iter(files.values()), {})
     return {**card, "file_bytes": runs.get("bytes"), **{key: card.get(key) for key in ("ods", "ois", "licence")}}
 
 
