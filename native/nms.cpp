@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace pixeldiff {
 namespace {
@@ -94,6 +95,16 @@ float bilinear(const Plane& in, float y, float x) {
   return above + dy * (below - above);
 }
 
+// cos and sin of atan(rise / run). The sign does not matter; what is no number (0 / 0, NaN in the map) points along x,
+// for a NaN must never become a place to read from.
+std::pair<float, float> direction(float rise, float run) {
+  if (run == 0 && rise != 0) return {0.0f, 1.0f};
+  const float tangent = rise / run;
+  if (!std::isfinite(tangent)) return {1.0f, 0.0f};
+  const float cosine = 1.0f / std::sqrt(1.0f + tangent * tangent);
+  return {cosine, tangent * cosine};
+}
+
 float fade(int i, int n) { return std::min(1.0f, static_cast<float>(std::min(i, n - 1 - i)) / kBorder); }
 
 }  // namespace
@@ -111,9 +122,7 @@ std::vector<float> nms(const float* map, int height, int width, int radius) {
       const size_t i = static_cast<size_t>(y) * width + x;
       const float value = edges.values[i] * kTolerance;
       const float turn = dxy.values[i] > 0 ? -1.0f : 1.0f;
-      // cos and sin from the tangent; the sign of the direction does not matter.
-      const float tangent = dyy.values[i] * turn / (dxx.values[i] + 1e-5f);
-      const float cosine = 1.0f / std::sqrt(1.0f + tangent * tangent), sine = tangent * cosine;
+      const auto [cosine, sine] = direction(dyy.values[i] * turn, dxx.values[i] + 1e-5f);
       bool crest = true;
       for (int d = 1; d <= radius && crest; ++d) {
         const float sy = static_cast<float>(d) * sine, sx = static_cast<float>(d) * cosine;

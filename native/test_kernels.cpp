@@ -98,6 +98,17 @@ void test_thinning_is_stable_and_repeatable() {
   }
 }
 
+// The direction across an edge may be 0 / 0 or x / 0, and a map may hold what is no number.
+void test_suppression_of_anything() {
+  const float odd[] = {0.0f, 1.0f, NAN, INFINITY, -INFINITY, 1e30f, -1e30f, 1e-38f};
+  for (int round = 0; round < 200; ++round) {
+    const int height = 1 + below(20), width = 1 + below(20), kinds = 1 + below(8);
+    std::vector<float> map(static_cast<size_t>(height) * width);
+    for (auto& value : map) value = below(4) ? odd[below(kinds)] : static_cast<float>(below(256)) / 255;
+    check(nms(map.data(), height, width, 1 + below(3)).size() == map.size(), "a map of the same size");
+  }
+}
+
 void test_counts_of_odd_sizes() {
   for (int round = 0; round < 40; ++round) {
     const int height = 1 + below(40), width = 1 + below(40);
@@ -144,6 +155,7 @@ void test_traced_chains_use_every_link_once() {
 int main() {
   test_matching_stays_optimal();
   test_thinning_is_stable_and_repeatable();
+  test_suppression_of_anything();
   test_counts_of_odd_sizes();
   test_traced_chains_use_every_link_once();
   test_packed();

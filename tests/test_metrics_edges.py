@@ -98,6 +98,17 @@ def test_nms_keeps_the_crest_of_a_ridge():
         assert np.count_nonzero(thin_map[10:30, 10:30]) == 20
 
 
+def test_nms_where_the_direction_divides_by_zero():
+    # A parabola with second derivative -1e-5 across: the denominator Oxx + 1e-5 is 0 to the last bit somewhere.
+    x = np.arange(400, dtype=np.float64) - 200
+    ramp = np.arange(300) / 3000
+    for curvature in np.linspace(0.99e-5, 1.01e-5, 9):
+        edge_map = (0.5 - 0.5 * curvature * x**2 + ramp[:, None]).astype(np.float32)
+        assert nms(edge_map).shape == edge_map.shape
+    nothing = np.full((9, 12), np.nan, np.float32)
+    assert not nms(nothing).any()
+
+
 def test_border_fades_over_five_pixels():
     faded = nms(np.ones((30, 31), np.float32))
     np.testing.assert_allclose(faded[15, :6], [0, 0.2, 0.4, 0.6, 0.8, 1], rtol=1e-6)
