@@ -74,6 +74,12 @@ def test_sizes_and_channels_are_checked():
         evaluate_image(np.zeros((4, 5, 3), np.float32), [truth])
     with pytest.raises(UserError, match="none"):
         evaluate_image(np.zeros((4, 5), np.float32), [])
+    for empty in ((0, 5), (5, 0), (0, 0)):
+        with pytest.raises(UserError, match="one channel"):
+            nms(np.zeros(empty, np.float32))
+    for wrong in (-0.1, 3.0, float("nan")):
+        with pytest.raises(UserError, match="max_dist"):
+            evaluate_image(np.zeros((4, 5), np.float32), [truth], max_dist=wrong)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 2), (3, 9), (33, 20), (61, 47)])

@@ -52,8 +52,7 @@ def nms(edge_map: NDArray[np.floating], radius: int = 1) -> FloatMap:
 
     Radius 1 is the setting of most published scores; RCF's used 2.
     """
-    if edge_map.ndim != 2:
-        raise UserError(f"an edge map has one channel, height x width; got shape {edge_map.shape}")
+    _check_map(edge_map)
     if radius < 1:
         raise UserError(f"the radius of non-maximum suppression is at least 1, got {radius}")
     return _native.nms(np.ascontiguousarray(edge_map, dtype=np.float32), radius)
@@ -112,6 +111,8 @@ def evaluate_image(
     """Counts of one map in [0, 1] against its annotators. CEval is nms=False, thin=False."""
     values = threshold_values(thresholds)
     _check_sizes(edge_map, truths)
+    if not 0 <= max_dist <= 1:
+        raise UserError(f"max_dist is a part of the image diagonal, 0 to 1, got {max_dist}")
     levels = to_8bit(_suppressed(edge_map, nms_radius) if nms else edge_map)
     stack = np.stack([np.ascontiguousarray(truth, dtype=bool) for truth in truths]).view(np.uint8)
     radius = max_dist * float(np.hypot(*levels.shape))
@@ -127,9 +128,13 @@ def to_8bit(edge_map: NDArray[np.floating]) -> NDArray[np.uint8]:
     return np.floor(np.clip(edge_map, 0, 1) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
 
 
-def _check_sizes(edge_map: NDArray[np.floating], truths: Sequence[NDArray[np.bool_]]) -> None:
-    if edge_map.ndim != 2:
+def _check_map(edge_map: NDArray[np.floating]) -> None:
+    if edge_map.ndim != 2 or not edge_map.size:
         raise UserError(f"an edge map has one channel, height x width; got shape {edge_map.shape}")
+
+
+def _check_sizes(edge_map: NDArray[np.floating], truths: Sequence[NDArray[np.bool_]]) -> None:
+    _check_map(edge_map)
     if not len(truths):
         raise UserError("at least one annotator's truth is needed; got none")
     for truth in truths:
