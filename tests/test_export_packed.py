@@ -106,6 +106,11 @@ def test_float_networks_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_labels_must_fit_the_classes(tmp_path):
+    with pytest.raises(UserError, match="name 2 classes, the network has 7"):
+        pack_model(network(BEFORE), tmp_path / "model.pdn", {"labels": ["a", "b"]})
+
+
 def test_nothing_is_written_unless_it_agrees(tmp_path, monkeypatch):
     monkeypatch.setattr("pixeldiff.export_packed.PARITY", -1.0)
     with pytest.raises(UserError, match="deviates"):

@@ -93,12 +93,15 @@ def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
 
 def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
     small = model.config.stem == "cifar"  # type: ignore[union-attr]
+    labels = list(metadata.get("labels", ()))
+    if labels and len(labels) != layers[-1]["outputs"]:
+        raise UserError(f"the weights name {len(labels)} classes, the network has {layers[-1]['outputs']}")
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": metadata.get("model", "network"),
         "licence": metadata.get("licence", "Apache-2.0"),
-        "labels": list(metadata.get("labels", ())),
+        "labels": labels,
         "preprocessing": {
             "size": 32 if small else 224,
             "crop": 1.0 if small else IMAGENET_CROP,

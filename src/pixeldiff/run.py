@@ -158,6 +158,8 @@ class Run:
             "steps": self.step,
             "wall_clock_hours": round(self.seconds / 3600, 4),
         }
+        if labels := getattr(self.task, "labels", ()):  # class names, where a task has them
+            described["labels"] = list(labels)
         (self.out / name).parent.mkdir(exist_ok=True)
         save_model(self.average, self.out / name, described)
 

@@ -109,6 +109,7 @@ class Task:
         self.scored: Evaluate = recipe.evaluate
         self.seed: int = recipe.seed
         self.pictures = open_pictures(self.data, self.seed, training=True)
+        self.labels = self.pictures.names  # they travel with the weights
         self.teacher = load_model(self.settings.teacher).requires_grad_(False) if self.settings.teacher else None
         self._test: Pictures | None = None
 
