@@ -2,7 +2,7 @@
 //
 //   accumulate(tables, entries, weights, nibbles, sums)                  mismatches of a pair with one or two blocks of
 //                                                                        outputs, added to sums
-//   compare<one_minus>(centre, plus, minus, quads)                       signs of 8 differences of 8 channels
+//   compare<one_minus>(centre, plus, minus, quads)                       signs of 8 differences of 8 channels, 16 bytes
 //   at_least(a, b)                                                       8 bits: a[i] >= b[i]
 //   expand(word, codes)                                                  64 bits -> 16 nibbles, one per byte
 //   extract(word, mask)                                                  the masked bits, closed up
@@ -91,21 +91,27 @@ void close_up(uint64_t quad, int count, int channels, uint8_t* codes) {
   Isa::expand(Isa::extract(quad, count == 8 ? kept : kept & ((uint64_t{1} << (8 * count)) - 1)), codes);
 }
 
-// Quads are eight bytes, the signs of four channels of each of eight pairs.
+// A quad is eight bytes, the signs of four channels of each of eight pairs; Isa::compare gives two of them.
 template <bool kOneMinus>
 void difference_pixel(const Window& window, const float* centre, uint8_t* codes) {
   const int pairs = static_cast<int>(window.conv.pairs.size()), differing = window.conv.differing;
-  for (int channel = 0; channel < differing; channel += kLanes) {
+  int channel = 0;
+  if (pairs == 8) {  // as all kinds of 3x3 have: whole groups of channels need no further handling
+    for (; channel + kLanes <= differing; channel += kLanes, codes += 16) {
+      Isa::template compare<kOneMinus>(centre + channel, window.plus.data(), window.minus.data(), codes);
+    }
+    codes -= channel * 2;
+  }
+  for (; channel < differing; channel += kLanes) {
     for (int i = 0; i < pairs; i += 8) {
       const int count = std::min(8, pairs - i);
       uint64_t quads[2];
-      Isa::template compare<kOneMinus>(centre + channel, window.plus.data() + i, window.minus.data() + i, quads);
+      Isa::template compare<kOneMinus>(centre + channel, window.plus.data() + i, window.minus.data() + i,
+                                       reinterpret_cast<uint8_t*>(quads));
       for (int half = 0; half < 2; ++half) {
         const int first = channel + 4 * half, left = differing - first;
         uint8_t* target = codes + static_cast<size_t>(first) / 4 * pairs;
-        if (left >= 4 && count == 8) {
-          std::memcpy(target + i, &quads[half], 8);  // the usual case, and a single store
-        } else if (left >= 4) {
+        if (left >= 4) {
           std::memcpy(target + i, &quads[half], count);
         } else if (left > 0) {
           close_up(quads[half], count, left, target + i / 8 * 2 * left);

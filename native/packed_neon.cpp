@@ -57,13 +57,12 @@ struct Isa {
            vaddvq_u32(vandq_u32(vcgeq_f32(x.high, y.high), places)) << 4;
   }
   template <bool kOneMinus>
-  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint64_t* quads) {
-    quads[0] = quads[1] = 0;
+  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint8_t* quads) {
     for (int i = 0; i < 8; ++i) {
-      const uint64_t mask = at_least(*reinterpret_cast<const Floats*>(centre + plus[i]),
+      const unsigned mask = at_least(*reinterpret_cast<const Floats*>(centre + plus[i]),
                                      *reinterpret_cast<const Floats*>(centre + minus[kOneMinus ? 0 : i]));
-      quads[0] |= (mask & 15) << (8 * i);
-      quads[1] |= (mask >> 4) << (8 * i);
+      quads[i] = static_cast<uint8_t>(mask & 15);
+      quads[8 + i] = static_cast<uint8_t>(mask >> 4);
     }
   }
   static uint64_t extract(uint64_t word, uint64_t mask) {

@@ -6,7 +6,7 @@ struct EightLanes {
   }
   // Comparisons narrowed to bytes, channel j of a quad weighted 1 << j, each quad's four bytes added up.
   template <bool kOneMinus>
-  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint64_t* quads) {
+  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint8_t* quads) {
     const auto signs = [&](int i) {
       const __m256 a = _mm256_loadu_ps(centre + plus[i]), b = _mm256_loadu_ps(centre + minus[kOneMinus ? 0 : i]);
       return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
@@ -19,8 +19,8 @@ struct EightLanes {
     };
     const __m256i words = _mm256_packus_epi32(codes(0), codes(4));
     const __m256i bytes = _mm256_packus_epi16(words, words);
-    quads[0] = static_cast<uint64_t>(_mm256_extract_epi64(bytes, 0));
-    quads[1] = static_cast<uint64_t>(_mm256_extract_epi64(bytes, 2));
+    const __m128i both = _mm_unpacklo_epi64(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(quads), both);
   }
   static uint64_t extract(uint64_t word, uint64_t mask) { return _pext_u64(word, mask); }
   static Floats widen(const uint16_t* counts) {
