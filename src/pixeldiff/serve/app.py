@@ -199,10 +199,11 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
     @app.get("/api/models")
     async def models() -> list[Model]:
         """The networks to choose from."""
-        cards = weights.cards()
+        # A card speaks for the shipped file only, not for another one of that name.
+        cards = {weights.FOLDER / f"{name}.onnx": card for name, card in weights.cards().items()}
         return [
-            Model(name=name, default=name == desk.default, licence=cards.get(name, {}).get("licence"))
-            for name in desk.models
+            Model(name=name, default=name == desk.default, licence=cards.get(path, {}).get("licence"))
+            for name, path in desk.models.items()
         ]
 
     @app.post(
