@@ -147,12 +147,15 @@ class _Clock:
 def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> float | None:
     """Largest resident memory of a fresh process that finds the edges of one picture; None where it is not told."""
     script = (
-        "import resource, sys\n"
+        "import re, resource, sys\n"
         "from pixeldiff.runtime.bench import synthetic_picture\n"
         "from pixeldiff.runtime.edges import EdgeDetector\n"
         f"EdgeDetector({str(model)!r}, threads={threads})(synthetic_picture{size})\n"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "print(peak / 2**20 if sys.platform == 'darwin' else peak / 2**10)\n"
+        # Linux: getrusage would also count the process that started this one, from before the new program was loaded.
+        "if sys.platform == 'linux':\n"
+        "    print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 2**10)\n"
+        "else:\n"
+        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     return round(float(done.stdout), 1) if done.returncode == 0 else None
