@@ -29,7 +29,7 @@ web: web/node_modules/.package-lock.json
 	@echo "Put web/dist on any static host, or look at it: python3 -m http.server --directory web/dist"
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
-	cd web && npm ci --no-audit --no-fund
+	cd web && npm install --no-audit --no-fund
 
 $(PY):
 	python3 -m venv $(VENV)
