@@ -18,7 +18,7 @@ from pixeldiff.runtime.folder import cores
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Pictures at once. [default: one per core]")
 @click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, help="Requests that may wait.")
-@click.option("--weights", type=click.Path(path_type=Path), multiple=True, help="An .onnx file to offer as well.")
+@click.option("--weights", type=click.Path(path_type=Path), multiple=True, help="An .onnx file to offer first.")
 @click.option("--cors", metavar="ORIGIN", multiple=True, help="Let pages of this origin use the API.")
 def serve(
     host: str, port: int, workers: int | None, queue: int, weights: tuple[Path, ...], cors: tuple[str, ...]
@@ -30,11 +30,12 @@ def serve(
         from pixeldiff.serve.app import create_app, shipped
     except ImportError as error:
         raise UserError(f"serve needs {error.name}; install it with: pip install 'pixeldiff[serve]'") from error
-    models = shipped()
+    models = {}
     for path in weights:
         if not path.is_file() or path.suffix != ".onnx":
             raise UserError(f"no weights file {path}; give an .onnx file written by pixeldiff export")
         models[path.stem] = path
+    models |= {name: path for name, path in shipped().items() if name not in models}
     if not models:
         raise UserError("no networks to serve; give one with --weights")
     workers = workers or cores()

@@ -82,7 +82,8 @@ REQUEST_BODY = {
 
 def shipped() -> dict[str, Path]:
     """The shipped networks that run here, by name."""
-    return {path.stem: path for path in sorted(weights.FOLDER.glob("*.onnx"))}
+    files = sorted(weights.FOLDER.glob("*.onnx"), key=lambda path: (path.stem != "tiny", path))
+    return {path.stem: path for path in files}
 
 
 class Desk:
@@ -90,7 +91,7 @@ class Desk:
 
     def __init__(self, models: Mapping[str, Path], workers: int, threads: int, queue: int) -> None:
         self.models = dict(models)
-        self.default = "tiny" if "tiny" in self.models else next(iter(self.models))
+        self.default = next(iter(self.models))
         self.pending = 0
         self.limit = workers + queue
         self._streams, self._threads = workers, threads
