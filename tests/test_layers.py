@@ -45,6 +45,7 @@ SETTINGS = [
     dict(padding=(2, 3), stride=(1, 2), dilation=1),
     dict(padding="same", dilation=2, groups=2),
     dict(padding=0, groups=4),
+    dict(padding="same", groups=4, bias=False),
     dict(padding="same", share=0.5),
     dict(padding="same", share=0.3, groups=2),
     dict(padding=2, share=0.75, groups=4, stride=2),
@@ -70,16 +71,17 @@ def test_a_user_pair_set_of_size_5():
 
 
 @pytest.mark.parametrize("kind", ["central", "angular", "radial"])
-def test_backward(kind):
+@pytest.mark.parametrize("setting", [dict(share=0.5), dict(groups=2, bias=False)], ids=str)
+def test_backward(kind, setting):
     torch.manual_seed(0)
-    layer = PDConv2d(2, 2, 3, padding="same", kind=kind, share=0.5, dtype=torch.float64)
+    layer = PDConv2d(2, 2, 3, padding="same", kind=kind, dtype=torch.float64, **setting)
     x = torch.randn(1, 2, 6, 5, dtype=torch.float64, requires_grad=True)
+    names, values = zip(*layer.named_parameters(), strict=True)
 
-    def run(x, weight, bias):
-        return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (x,))
+    def run(x, *parameters):
+        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
 
-    weight, bias = (p.detach().clone().requires_grad_() for p in (layer.weight, layer.bias))
-    assert torch.autograd.gradcheck(run, (x, weight, bias))
+    assert torch.autograd.gradcheck(run, (x, *(p.detach().clone().requires_grad_() for p in values)))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])

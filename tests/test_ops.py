@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pixeldiff.errors import UserError
-from pixeldiff.ops import PixelPairs, fold, pixel_pairs
+from pixeldiff.ops import PixelPairs, fold, pixel_pairs, radial_depthwise
 
 
 def difference_sum(x, weight, pairs):
@@ -49,6 +49,19 @@ def test_fold_gradient():
     weight = torch.randn(2, 1, 3, 3, dtype=torch.float64, requires_grad=True)
     for kind in ("central", "angular", "radial"):
         assert torch.autograd.gradcheck(lambda w, kind=kind: fold(w, kind), weight)
+
+
+@pytest.mark.parametrize("size", [(8, 6), (7, 5), (1, 9)])
+def test_radial_depthwise_equals_the_folded_convolution(size):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 1, 3, 3, dtype=torch.float64, requires_grad=True)
+    plain = torch.nn.functional.conv2d(x, fold(weight, "radial"), padding=2, groups=3)
+    ours = radial_depthwise(x, weight)
+    torch.testing.assert_close(ours, plain)
+    seed = torch.randn_like(plain)
+    expected = torch.autograd.grad(plain, (x, weight), seed)
+    torch.testing.assert_close(torch.autograd.grad(ours, (x, weight), seed), expected)
 
 
 def test_convention_angular_goes_clockwise():

@@ -158,6 +158,14 @@ def test_half_precision_learns_nearly_the_same(root: Path) -> None:
     assert losses(root / "half") != losses(root / "full")
 
 
+def test_channels_last_reaches_the_first_layer(root: Path) -> None:
+    run = Run(small_recipe(root), root / "run", torch.device("cpu"))
+    pictures, *labels = (run.placed(part) for part in run.task.collate([run.task[0, 0], run.task[0, 1]]))
+    assert pictures.is_contiguous(memory_format=torch.channels_last)
+    assert run.model.stem(pictures.float()).is_contiguous(memory_format=torch.channels_last)
+    assert labels
+
+
 def test_average_is_the_definition(root: Path) -> None:
     """theta' <- d theta' + (1 - d) theta, with d = min(ema, (1 + t) / (10 + t))."""
     run = Run(small_recipe(root), root, torch.device("cpu"))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.ops import PixelPairs, fold, resolve_pairs
+from pixeldiff.ops import PixelPairs, fold, radial_depthwise, resolve_pairs
 
 Pair = int | tuple[int, int]
 
@@ -92,7 +92,20 @@ class PDConv2d(nn.Conv2d):
         return torch.where((channel < self.differing)[:, :, None, None], folded, plain)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training and self._is_radial_depthwise():
+            return radial_depthwise(x, self.weight)
         return self._conv_forward(x, self.folded_weight(), self.bias)
+
+    def _is_radial_depthwise(self) -> bool:
+        """Whether this is the layer of PiDiNet's blocks that `radial_depthwise` is for."""
+        return (
+            self.kind == "radial"
+            and self.weight.shape[1:] == (1, 3, 3)
+            and self.in_channels == self.out_channels == self.differing
+            and self.bias is None
+            and (self.stride, self.padding, self.dilation) == ((1, 1), (2, 2), (1, 1))
+            and self.padding_mode == "zeros"
+        )
 
     def fuse(self) -> nn.Conv2d:
         """The equal nn.Conv2d, with the folded kernel as its weight."""

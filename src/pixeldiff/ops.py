@@ -167,6 +167,57 @@ def fold(weight: Tensor, kind: str | PixelPairs) -> Tensor:
     return folded.unflatten(-1, (pairs.support, pairs.support))
 
 
+class _RadialDepthwise(torch.autograd.Function):
+    """Depthwise radial convolution, 3x3, stride 1, padded to keep the size.
+
+    The gradient of a 5x5 depthwise kernel is the slowest step of training on a CPU. This kernel has the form
+    y = (w, dilation 2) - (w, dilation 1), so its gradient is that of two 3x3 kernels; the one of dilation 2 is plain
+    again on the four grids of every second pixel. Four times quicker, and the same sums in another order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return F.conv2d(x, fold(weight, "radial"), padding=2, groups=weight.shape[0])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = (saved.to(gradient.dtype) for saved in ctx.saved_tensors)  # half precision has its own dtype
+        to_x = to_weight = None
+        if ctx.needs_input_grad[0]:
+            to_x = _depthwise_gradients(gradient, x, fold(weight, "radial"), (True, False))[0]
+        if ctx.needs_input_grad[1]:
+            outer = _depthwise_gradients(_grids(gradient), _grids(x), weight, (False, True))[1]
+            inner = _depthwise_gradients(gradient, x, weight, (False, True))[1]
+            to_weight = outer - inner
+            to_weight[:, :, 1, 1] = 0.0  # the centre weight rests
+        return to_x, to_weight
+
+
+def _depthwise_gradients(gradient: Tensor, x: Tensor, weight: Tensor, which: tuple[bool, bool]) -> tuple[Tensor, ...]:
+    """Gradients of F.conv2d(x, weight, padding=k // 2, groups=C): (to x, to weight), None where not in `which`."""
+    padding, ones = [weight.shape[-1] // 2] * 2, [1, 1]
+    found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
+        gradient, x, weight, None, ones, padding, ones, False, [0, 0], weight.shape[0], [*which, False]
+    )
+    return found
+
+
+def _grids(x: Tensor) -> Tensor:
+    """The four grids of every second pixel, (4 N, C, ceil(H / 2), ceil(W / 2)), zeros where a grid is smaller."""
+    height, width = x.shape[2:]
+    x = F.pad(x, (0, width % 2, 0, height % 2))
+    grids = [x[:, :, row::2, column::2] for row in (0, 1) for column in (0, 1)]
+    return torch.cat(grids).contiguous(memory_format=torch.channels_last)
+
+
+def radial_depthwise(x: Tensor, weight: Tensor) -> Tensor:
+    """F.conv2d(x, fold(weight, "radial"), padding=2, groups=C) for weights (C, 1, 3, 3), with a quicker gradient."""
+    result: Tensor = _RadialDepthwise.apply(x, weight)
+    return result
+
+
 class _Sign(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, clip: float) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.errors import UserError
@@ -126,6 +126,13 @@ class Run:
     @property
     def path(self) -> Path:
         return self.out / "checkpoint.pt"
+
+    def placed(self, part: Tensor) -> Tensor:
+        """A part of a batch where and how the model wants it: one picture left in NCHW makes its first layers NCHW."""
+        last = self.recipe.loop.channels_last and part.dim() == 4
+        return part.to(
+            self.device, non_blocking=True, memory_format=torch.channels_last if last else torch.preserve_format
+        )
 
     def save(self) -> None:
         """Write the checkpoint and the weights, each whole or not at all."""

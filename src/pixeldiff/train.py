@@ -107,7 +107,7 @@ def _steps(run: Run, processes: Processes, journal: Journal | None, signals: _Si
         for k in range(loop.accumulate):
             last = k == loop.accumulate - 1
             with nullcontext() if last or processes.world == 1 else objective.no_sync():  # type: ignore[operator]
-                batch = tuple(part.to(run.device, non_blocking=True) for part in next(batches))
+                batch = tuple(run.placed(part) for part in next(batches))
                 loss = objective(batch) / loop.accumulate
                 loss.backward()
             total += loss.item()
