@@ -36,10 +36,14 @@ void set_bit(BranchWeights& weights, int output, int nibble, int bit, int vector
   line.bytes[byte_of_output(output % kBlock, vector_bytes)] |= static_cast<uint8_t>(1 << bit);
 }
 
-std::vector<float> padded(const float* values, int count, int block) {
-  std::vector<float> result((count + block - 1) / block * block, 0.0f);
-  if (values) std::copy(values, values + count, result.begin());
-  return result;
+void set_activation(std::vector<Epilogue>& epilogue, int which, int count, const float* before, const float* slope,
+                    const float* after) {
+  for (int o = 0; o < count; ++o) {
+    Epilogue::Activation& target = epilogue[o / kLanes].activation[which];
+    target.before[o % kLanes] = before[o];
+    target.slope[o % kLanes] = slope[o];
+    target.after[o % kLanes] = after[o];
+  }
 }
 
 void check(bool fine, const char* message) {
@@ -98,6 +102,7 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
       stride(stride),
       differing(differing),
       pairs(std::move(pairs)),
+      epilogue(static_cast<size_t>(blocks()) * (kBlock / kLanes)),
       kernels(&kernels) {
   check(in_channels > 0 && out_channels > 0 && stride > 0, "channels and stride are positive");
   check(kernel_size > 0 && kernel_size % 2 == 1, "the kernel size is odd");
@@ -122,18 +127,22 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
       }
     }
   }
-  set_norms(nullptr, nullptr, nullptr, nullptr);
 }
 
 void BinaryConv::set_norms(const float* difference_scale, const float* difference_shift, const float* plain_scale,
                            const float* plain_shift) {
-  difference_norm = {padded(difference_scale, out_channels, kBlock), padded(difference_shift, out_channels, kBlock)};
-  plain_norm = {padded(plain_scale, out_channels, kBlock), padded(plain_shift, out_channels, kBlock)};
+  for (int o = 0; o < out_channels; ++o) {
+    Epilogue& target = epilogue[o / kLanes];
+    if (difference_scale) target.difference_scale[o % kLanes] = difference_scale[o];
+    if (difference_shift) target.difference_shift[o % kLanes] = difference_shift[o];
+    if (plain_scale) target.plain_scale[o % kLanes] = plain_scale[o];
+    if (plain_shift) target.plain_shift[o % kLanes] = plain_shift[o];
+  }
 }
 
 void BinaryConv::add_activation(const float* before, const float* slope, const float* after) {
-  activations.push_back(
-      {padded(before, out_channels, kBlock), padded(slope, out_channels, kBlock), padded(after, out_channels, kBlock)});
+  check(activations < 2, "there are one or two activations");
+  set_activation(epilogue, activations++, out_channels, before, slope, after);
 }
 
 FloatConv::FloatConv(int in_channels, int out_channels, int kernel_size, int stride, const float* weight,
@@ -142,13 +151,15 @@ FloatConv::FloatConv(int in_channels, int out_channels, int kernel_size, int str
       out_channels(out_channels),
       kernel_size(kernel_size),
       stride(stride),
-      norm{padded(scale, out_channels, kFloatBlock), padded(shift, out_channels, kFloatBlock)},
+      epilogue(static_cast<size_t>(out_channels + kFloatBlock - 1) / kFloatBlock * (kFloatBlock / kLanes)),
       kernels(&kernels) {
   check(in_channels > 0 && out_channels > 0 && stride > 0, "channels and stride are positive");
   check(kernel_size > 0 && kernel_size % 2 == 1, "the kernel size is odd");
   const int taps = kernel_size * kernel_size, depth = taps * in_channels;
   weights.assign(static_cast<size_t>(out_channels + kFloatBlock - 1) / kFloatBlock * depth * kFloatBlock, 0.0f);
   for (int o = 0; o < out_channels; ++o) {
+    epilogue[o / kLanes].plain_scale[o % kLanes] = scale[o];
+    epilogue[o / kLanes].plain_shift[o % kLanes] = shift[o];
     for (int c = 0; c < in_channels; ++c) {
       for (int t = 0; t < taps; ++t) {
         const size_t row = static_cast<size_t>(o / kFloatBlock) * depth + t * in_channels + c;
@@ -159,8 +170,8 @@ FloatConv::FloatConv(int in_channels, int out_channels, int kernel_size, int str
 }
 
 void FloatConv::set_activation(const float* before, const float* slope, const float* after) {
-  activation = {{padded(before, out_channels, kFloatBlock), padded(slope, out_channels, kFloatBlock),
-                 padded(after, out_channels, kFloatBlock)}};
+  pixeldiff::set_activation(epilogue, 0, out_channels, before, slope, after);
+  activated = true;
 }
 
 void run(const BinaryConv& conv, const BinaryCall& call, int threads) {

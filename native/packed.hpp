@@ -59,12 +59,13 @@ struct BranchWeights {
   std::vector<Chunk> chunks;
 };
 
-// y = scale * sum + shift per channel, as batch norm folds; RPReLU is prelu(y + before, slope) + after.
-struct Affine {
-  std::vector<float> scale, shift;
-};
-struct Activation {
-  std::vector<float> before, slope, after;
+// What follows the sums of eight outputs, side by side, so that the last step walks over one array:
+// y = scale * sum + shift per branch, as batch norm folds; RPReLU is prelu(y + before, slope) + after.
+struct alignas(32) Epilogue {
+  float difference_scale[kLanes], difference_shift[kLanes], plain_scale[kLanes], plain_shift[kLanes];
+  struct Activation {
+    float before[kLanes], slope[kLanes], after[kLanes];
+  } activation[2];  // one after the sum, or one per branch (differences first)
 };
 
 struct Kernels;
@@ -74,8 +75,8 @@ struct BinaryConv {
   int in_channels, out_channels, kernel_size, stride, differing;
   std::vector<PixelPair> pairs;
   BranchWeights plain, difference;
-  Affine plain_norm, difference_norm;
-  std::vector<Activation> activations;  // one after the sum, or one per branch (differences first)
+  std::vector<Epilogue> epilogue;  // of whole blocks of outputs
+  int activations = 0;             // 1 or 2
   const Kernels* kernels;
 
   // Signs are 1 for +1 and 0 for -1: plain (out, in - differing, k, k), difference (out, differing, pairs).
@@ -110,8 +111,8 @@ void run(const BinaryConv& conv, const BinaryCall& call, int threads);
 struct FloatConv {
   int in_channels, out_channels, kernel_size, stride;
   std::vector<float> weights;  // [output block of kFloatBlock][ky, kx, channel][kFloatBlock]
-  Affine norm;
-  std::vector<Activation> activation;  // none or one
+  std::vector<Epilogue> epilogue;  // of whole blocks of outputs; the branch is the plain one
+  bool activated = false;
   const Kernels* kernels;
 
   FloatConv(int in_channels, int out_channels, int kernel_size, int stride, const float* weight, const float* scale,

@@ -33,11 +33,12 @@ struct Avx2 {
     return _mm256_sub_epi8(total, _mm256_slli_epi16(low_bits, 4));
   }
   // Even bytes are the first half of the outputs, odd bytes the second: weights are laid out for that.
-  static void add_split(type counts, uint16_t* sums) {
+  template <bool kAdd>
+  static void split(type counts, uint16_t* sums) {
     auto* p = reinterpret_cast<__m256i*>(sums);
     const type even = _mm256_and_si256(counts, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(counts, 8);
-    _mm256_store_si256(p, _mm256_add_epi16(_mm256_load_si256(p), even));
-    _mm256_store_si256(p + 1, _mm256_add_epi16(_mm256_load_si256(p + 1), odd));
+    _mm256_store_si256(p, kAdd ? _mm256_add_epi16(_mm256_load_si256(p), even) : even);
+    _mm256_store_si256(p + 1, kAdd ? _mm256_add_epi16(_mm256_load_si256(p + 1), odd) : odd);
   }
 };
 
@@ -46,8 +47,8 @@ struct Avx2 {
 struct Isa : EightLanes {
   template <int kBlocks>
   static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
-                         int nibbles, uint16_t* const (&sums)[kBlocks]) {
-    accumulate_by_lookup<Avx2, kBlocks>(tables, entries, weights, nibbles, sums);
+                         int nibbles, bool fresh, uint16_t* const (&sums)[kBlocks]) {
+    accumulate_by_lookup<Avx2, kBlocks>(tables, entries, weights, nibbles, fresh, sums);
   }
 };
 

@@ -34,10 +34,11 @@ struct Avx512 {
     return _mm512_sub_epi8(total, _mm512_slli_epi16(low_bits, 4));
   }
   // Even bytes are the first half of the outputs, odd bytes the second: weights are laid out for that.
-  static void add_split(type counts, uint16_t* sums) {
+  template <bool kAdd>
+  static void split(type counts, uint16_t* sums) {
     const type even = _mm512_and_si512(counts, _mm512_set1_epi16(255)), odd = _mm512_srli_epi16(counts, 8);
-    _mm512_storeu_si512(sums, _mm512_add_epi16(_mm512_loadu_si512(sums), even));
-    _mm512_storeu_si512(sums + 32, _mm512_add_epi16(_mm512_loadu_si512(sums + 32), odd));
+    _mm512_storeu_si512(sums, kAdd ? _mm512_add_epi16(_mm512_loadu_si512(sums), even) : even);
+    _mm512_storeu_si512(sums + 32, kAdd ? _mm512_add_epi16(_mm512_loadu_si512(sums + 32), odd) : odd);
   }
 };
 
@@ -46,8 +47,8 @@ struct Avx512 {
 struct Isa : EightLanes {
   template <int kBlocks>
   static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
-                         int nibbles, uint16_t* const (&sums)[kBlocks]) {
-    accumulate_by_lookup<Avx512, kBlocks>(tables, entries, weights, nibbles, sums);
+                         int nibbles, bool fresh, uint16_t* const (&sums)[kBlocks]) {
+    accumulate_by_lookup<Avx512, kBlocks>(tables, entries, weights, nibbles, fresh, sums);
   }
 };
 

@@ -1,7 +1,7 @@
 // The work of one thread, written once and compiled for each instruction set. The including file defines `Isa`:
 //
-//   accumulate(tables, entries, weights, nibbles, sums)                  mismatches of a pair with one or two blocks of
-//                                                                        outputs, added to sums
+//   accumulate(tables, entries, weights, nibbles, fresh, sums)           mismatches of a pair with one or two blocks of
+//                                                                        outputs, written to sums if fresh, else added
 //   compare<one_minus>(centre, plus, minus, quads)                       signs of 8 differences of 8 channels, 16 bytes
 //   at_least(a, b)                                                       8 bits: a[i] >= b[i]
 //   expand(word, codes)                                                  64 bits -> 16 nibbles, one per byte
@@ -35,104 +35,139 @@ void pack_signs_here(const float* x, size_t pixels, int channels, uint64_t* word
 
 // --- differences ---------------------------------------------------------------------------------------------------
 
-// The differing channels of some input rows, zeros outside the map, channels filled up to a multiple of eight: every
-// pixel pair is then two constant offsets from the centre, without a look at the border.
+// The differing channels of some input rows, zeros outside the map: every pixel pair is then two constant offsets from the
+// centre, without a look at the border. Channels by eights stand pixel by pixel. The one to seven left over would waste
+// most of a vector, so they have rows of their own, `narrow` floats per pixel, and a vector of them holds several pixels.
 struct Window {
   const BinaryConv& conv;
   MapSize size;
-  int reach, depth;            // pixels read to each side, floats per pixel
-  std::vector<ptrdiff_t> plus, minus;  // offsets in floats, filled up to a multiple of eight pairs
-  bool one_minus = true;               // all pairs have the same second pixel, as central ones do
+  int reach;          // pixels read to each side
+  int wide, narrow;   // floats per pixel: a multiple of eight, and 0, 1, 2, 4 or 8
+  struct Offsets {    // in floats, filled up to a multiple of eight pairs
+    std::vector<ptrdiff_t> plus, minus;
+  } wide_offsets, narrow_offsets;
+  bool one_minus = true;  // all pairs have the same second pixel, as central ones do
 
   Window(const BinaryConv& conv, MapSize size) : conv(conv), size(size), reach(0) {
     for (const PixelPair& p : conv.pairs) {
       reach = std::max({reach, std::abs(p.plus_y), std::abs(p.plus_x), std::abs(p.minus_y), std::abs(p.minus_x)});
+      one_minus = one_minus && p.minus_y == conv.pairs[0].minus_y && p.minus_x == conv.pairs[0].minus_x;
     }
-    depth = (conv.differing + kLanes - 1) / kLanes * kLanes;
-    plus.assign((conv.pairs.size() + 7) / 8 * 8, 0);
-    minus = plus;
-    for (size_t i = 0; i < conv.pairs.size(); ++i) {
-      const PixelPair& p = conv.pairs[i];
-      plus[i] = (p.plus_y * width() + p.plus_x) * depth;
-      minus[i] = (p.minus_y * width() + p.minus_x) * depth;
-      one_minus = one_minus && minus[i] == minus[0];
-    }
-    if (one_minus) std::fill(minus.begin(), minus.end(), minus[0]);
+    const int left = conv.differing % kLanes;
+    wide = conv.differing - left;
+    const bool several = conv.stride == 1 && conv.pairs.size() <= 8;  // pixels in a vector
+    narrow = left == 0 ? 0 : left > 4 || !several ? 8 : left > 2 ? 4 : left;
+    wide_offsets = offsets(wide);
+    narrow_offsets = offsets(narrow);
   }
 
   int width() const { return size.width + 2 * reach; }
-  size_t row_size() const { return static_cast<size_t>(width()) * depth; }
+  size_t row_size() const { return static_cast<size_t>(width()) * (wide + narrow) + kLanes; }
 
   void copy_row(const float* image, int row, float* target) const {
     if (row < 0 || row >= size.height) {
       std::fill_n(target, row_size(), 0.0f);
       return;
     }
+    const float* x = image + static_cast<size_t>(row) * size.width * conv.in_channels;
+    copy_channels(x, wide, wide, target);
+    x += wide;
+    target += static_cast<size_t>(width()) * wide;
+    copy_channels(x, conv.differing - wide, narrow, target);
+    std::fill_n(target + width() * narrow, kLanes, 0.0f);
+  }
+
+ private:
+  // `count` channels of each pixel of a row, `depth` floats apart, zeros beside the map.
+  void copy_channels(const float* x, int count, int depth, float* target) const {
     const size_t margin = static_cast<size_t>(reach) * depth;
     std::fill_n(target, margin, 0.0f);
-    std::fill_n(target + row_size() - margin, margin, 0.0f);
-    const float* x = image + static_cast<size_t>(row) * size.width * conv.in_channels;
     target += margin;
-    const bool whole = conv.in_channels >= depth;  // channels beyond the differing ones do no harm
     for (int column = 0; column < size.width; ++column, x += conv.in_channels, target += depth) {
-      if (!whole) {
-        std::fill(std::copy(x, x + conv.differing, target), target + depth, 0.0f);
-        continue;
-      }
-      for (int c = 0; c < depth; c += kLanes) store(target + c, load(x + c));
+      for (int c = 0; c < count; ++c) target[c] = x[c];
     }
+    std::fill_n(target, margin, 0.0f);
+  }
+
+  Offsets offsets(int depth) const {
+    Offsets found;
+    found.plus.assign((conv.pairs.size() + 7) / 8 * 8, 0);
+    found.minus = found.plus;
+    const ptrdiff_t row = row_size();
+    const auto place = [&](int y, int x) { return y * row + x * depth; };
+    for (size_t i = 0; i < conv.pairs.size(); ++i) {
+      const PixelPair& p = conv.pairs[i];
+      found.plus[i] = place(p.plus_y, p.plus_x);
+      found.minus[i] = place(p.minus_y, p.minus_x);
+    }
+    if (one_minus) std::fill(found.minus.begin(), found.minus.end(), found.minus[0]);
+    return found;
   }
 };
 
-// The last quad holds fewer than four channels: its bits are closed up, so that no lookup is wasted. Eight pairs fill
-// whole nibbles, so each call starts afresh. Up to 16 codes are written.
-void close_up(uint64_t quad, int count, int channels, uint8_t* codes) {
-  const uint64_t kept = 0x0101010101010101 * ((1u << channels) - 1);
-  Isa::expand(Isa::extract(quad, count == 8 ? kept : kept & ((uint64_t{1} << (8 * count)) - 1)), codes);
+// Fewer than four channels are closed up, so that no lookup is wasted; eight pairs of them fill whole nibbles.
+template <bool kOneMinus>
+void narrow_codes(const Window& window, const float* row, uint8_t* codes) {
+  const BinaryConv& conv = window.conv;
+  const int columns = steps(window.size.width, conv.stride), pairs = static_cast<int>(conv.pairs.size());
+  const int narrow = window.narrow, left = conv.differing - window.wide, at_once = kLanes / narrow;
+  const int nibbles = conv.difference.nibbles;
+  const float* centre = row + static_cast<size_t>(window.width()) * window.wide + window.reach * narrow;
+  for (int x = 0; x < columns; x += at_once, centre += static_cast<size_t>(conv.stride) * at_once * narrow) {
+    for (int i = 0; i < pairs; i += 8) {
+      uint64_t quads[2];
+      Isa::template compare<kOneMinus>(centre, window.narrow_offsets.plus.data() + i,
+                                       window.narrow_offsets.minus.data() + i, reinterpret_cast<uint8_t*>(quads));
+      const int count = std::min(8, pairs - i);
+      for (int k = 0; k < kLanes; k += std::min(narrow, 4)) {  // four signs, or those of one pixel
+        const int first = narrow == 8 ? k : 0, channels = std::min(4, left - first), pixel = x + k / narrow;
+        if (pixel >= columns || channels <= 0) break;
+        uint8_t* target = codes + static_cast<size_t>(pixel) * nibbles + (window.wide + first) / 4 * pairs;
+        const uint64_t quad = quads[k / 4] >> k % 4;
+        if (channels == 4) {
+          std::memcpy(target + i, &quad, count == 8 ? 8 : count);
+          continue;
+        }
+        const uint64_t kept = 0x0101010101010101 * ((1u << channels) - 1);
+        const uint64_t used = count == 8 ? kept : kept & ((uint64_t{1} << 8 * count) - 1);
+        Isa::expand(Isa::extract(quad, used), target + i / 8 * 2 * channels);
+      }
+    }
+  }
 }
 
-// A quad is eight bytes, the signs of four channels of each of eight pairs; Isa::compare gives two of them.
+// Codes of one output row from the window's rows around it; writes up to 16 bytes beyond. Isa::compare gives two quads:
+// eight bytes each, one per pair, of four signs.
 template <bool kOneMinus>
-void difference_pixel(const Window& window, const float* centre, uint8_t* codes) {
-  const int pairs = static_cast<int>(window.conv.pairs.size()), differing = window.conv.differing;
-  int channel = 0;
-  if (pairs == 8) {  // as all kinds of 3x3 have: whole groups of channels need no further handling
-    for (; channel + kLanes <= differing; channel += kLanes, codes += 16) {
-      Isa::template compare<kOneMinus>(centre + channel, window.plus.data(), window.minus.data(), codes);
+void difference_codes(const Window& window, const float* row, uint8_t* codes) {
+  const int columns = steps(window.size.width, window.conv.stride), stride = window.conv.stride;
+  const int pairs = static_cast<int>(window.conv.pairs.size()), nibbles = window.conv.difference.nibbles;
+  if (window.narrow) narrow_codes<kOneMinus>(window, row, codes);  // first: it may write beyond its codes
+  const float* centre = row + static_cast<size_t>(window.reach) * window.wide;
+  const ptrdiff_t *plus = window.wide_offsets.plus.data(), *minus = window.wide_offsets.minus.data();
+  uint8_t* pixel = codes;
+  for (int x = 0; x < columns; ++x, pixel += nibbles, centre += static_cast<size_t>(stride) * window.wide) {
+    if (pairs == 8) {  // as all kinds of 3x3 have
+      uint8_t* target = pixel;
+      for (int c = 0; c < window.wide; c += kLanes, target += 16) {
+        Isa::template compare<kOneMinus>(centre + c, plus, minus, target);
+      }
+      continue;
     }
-    codes -= channel * 2;
-  }
-  for (; channel < differing; channel += kLanes) {
-    for (int i = 0; i < pairs; i += 8) {
-      const int count = std::min(8, pairs - i);
-      uint64_t quads[2];
-      Isa::template compare<kOneMinus>(centre + channel, window.plus.data() + i, window.minus.data() + i,
-                                       reinterpret_cast<uint8_t*>(quads));
-      for (int half = 0; half < 2; ++half) {
-        const int first = channel + 4 * half, left = differing - first;
-        uint8_t* target = codes + static_cast<size_t>(first) / 4 * pairs;
-        if (left >= 4) {
-          std::memcpy(target + i, &quads[half], count);
-        } else if (left > 0) {
-          close_up(quads[half], count, left, target + i / 8 * 2 * left);
+    for (int c = 0; c < window.wide; c += kLanes) {
+      for (int i = 0; i < pairs; i += 8) {
+        uint8_t quads[16];
+        Isa::template compare<kOneMinus>(centre + c, plus + i, minus + i, quads);
+        for (int half = 0; half < 2; ++half) {
+          std::memcpy(pixel + (c / 4 + half) * pairs + i, quads + 8 * half, std::min(8, pairs - i));
         }
       }
     }
   }
 }
 
-// Codes of one output row from the window's rows around it; writes up to 16 bytes beyond.
-void difference_codes(const Window& window, const float* centre_row, uint8_t* codes) {
-  const int columns = steps(window.size.width, window.conv.stride), nibbles = window.conv.difference.nibbles;
-  const float* centre = centre_row + static_cast<size_t>(window.reach) * window.depth;
-  for (int x = 0; x < columns; ++x, codes += nibbles) {
-    if (window.one_minus) {
-      difference_pixel<true>(window, centre, codes);
-    } else {
-      difference_pixel<false>(window, centre, codes);
-    }
-    centre += static_cast<size_t>(window.conv.stride) * window.depth;
-  }
+void difference_codes(const Window& window, const float* row, uint8_t* codes) {
+  window.one_minus ? difference_codes<true>(window, row, codes) : difference_codes<false>(window, row, codes);
 }
 
 void difference_codes_here(const BinaryConv& conv, const float* image, MapSize size, int y, uint8_t* codes) {
@@ -237,70 +272,63 @@ inline Floats normalise(const uint16_t* mismatches, float products, const float*
   return Isa::multiply_add(sums, load(scale), load(shift));
 }
 
-struct Shape {  // of an activation
-  const float *before, *slope, *after;
-
-  Shape(const Activation& act, int channel)
-      : before(&act.before[channel]), slope(&act.slope[channel]), after(&act.after[channel]) {}
-  Floats operator()(Floats v, int i) const {
-    v += load(before + i);
-    const Floats zero = {}, scaled = v * load(slope + i);
-    v = v > zero ? v : scaled;
-    return v + load(after + i);
-  }
-};
+inline Floats activate(Floats v, const Epilogue::Activation& rprelu) {
+  v += load(rprelu.before);
+  const Floats zero = {}, scaled = v * load(rprelu.slope);
+  v = v > zero ? v : scaled;
+  return v + load(rprelu.after);
+}
 
 struct PixelSums {
   const uint16_t *difference, *plain;  // mismatches of one pixel and one output block
-  int plain_products;
+  int difference_products, plain_products;
 };
 
 enum class Branches { kPlain, kDifference, kBoth, kBothActivated };
 
 // One pixel, one block of outputs: floats and their signs, a byte for every eight.
 template <Branches kBranches, bool kShortcut>
-void finish_block(const BinaryConv& conv, const PixelSums& sums, int first, const float* shortcut, float* y,
-                  uint8_t* signs) {
+void finish_block(const Epilogue* epilogue, const PixelSums& sums, const float* shortcut, float* y, uint8_t* signs) {
   constexpr bool kPlain = kBranches != Branches::kDifference, kDifference = kBranches != Branches::kPlain;
-  const float *scale = &conv.plain_norm.scale[first], *shift = &conv.plain_norm.shift[first];
-  const float *other_scale = &conv.difference_norm.scale[first], *other_shift = &conv.difference_norm.shift[first];
-  const Shape act(conv.activations.front(), first), other_act(conv.activations.back(), first);
   const uint16_t *plain = sums.plain, *difference = sums.difference;  // locals: stores of signs alias everything else
   const float products = static_cast<float>(sums.plain_products);
-  const float other_products = static_cast<float>(conv.difference_bits());
+  const float other_products = static_cast<float>(sums.difference_products);
+  uint64_t word = 0;
 #pragma GCC unroll 8
-  for (int i = 0; i < kBlock; i += kLanes) {
+  for (int i = 0; i < kBlock; i += kLanes, ++epilogue) {
     Floats v, w;
-    if (kDifference) v = normalise(difference + i, other_products, other_scale + i, other_shift + i);
-    if (kPlain) w = normalise(plain + i, products, scale + i, shift + i);
+    if (kDifference) {
+      v = normalise(difference + i, other_products, epilogue->difference_scale, epilogue->difference_shift);
+    }
+    if (kPlain) w = normalise(plain + i, products, epilogue->plain_scale, epilogue->plain_shift);
     if (kBranches == Branches::kBothActivated) {
-      v = act(v, i) + other_act(w, i);
+      v = activate(v, epilogue->activation[0]) + activate(w, epilogue->activation[1]);
     } else {
-      v = act(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, i);
+      v = activate(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, epilogue->activation[0]);
     }
     if (kShortcut) v += load(shortcut + i);
     store(y + i, v);
-    signs[i / kLanes] = static_cast<uint8_t>(Isa::at_least(v, Floats{}));
+    word |= static_cast<uint64_t>(Isa::at_least(v, Floats{})) << i;
   }
+  std::memcpy(signs, &word, sizeof(word));
 }
 
-using Finish = void (*)(const BinaryConv&, const PixelSums&, int, const float*, float*, uint8_t*);
+using Finish = void (*)(const Epilogue*, const PixelSums&, const float*, float*, uint8_t*);
 
 template <bool kShortcut>
 Finish choose_finish(const BinaryConv& conv) {
   if (!conv.differing) return finish_block<Branches::kPlain, kShortcut>;
   if (!conv.plain_channels()) return finish_block<Branches::kDifference, kShortcut>;
-  if (conv.activations.size() == 2) return finish_block<Branches::kBothActivated, kShortcut>;
+  if (conv.activations == 2) return finish_block<Branches::kBothActivated, kShortcut>;
   return finish_block<Branches::kBoth, kShortcut>;
 }
 
 // The last block may be narrower than kBlock: it is computed whole and copied in part.
-void finish_part(Finish finish, const BinaryConv& conv, const PixelSums& sums, int first, const float* shortcut,
+void finish_part(Finish finish, const Epilogue* epilogue, const PixelSums& sums, int valid, const float* shortcut,
                  float* y, uint8_t* signs) {
-  const int valid = conv.out_channels - first;
   float added[kBlock] = {}, result[kBlock];
   if (shortcut) std::memcpy(added, shortcut, valid * sizeof(float));
-  finish(conv, sums, first, shortcut ? added : nullptr, result, signs);
+  finish(epilogue, sums, shortcut ? added : nullptr, result, signs);
   std::memcpy(y, result, valid * sizeof(float));
   uint64_t word;
   std::memcpy(&word, signs, sizeof(word));
@@ -360,11 +388,11 @@ struct Band {
     const uint8_t* tables = pair_tables();
     const BranchWeights::Line* lines[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {
-      std::memset(sums[b], 0, count * kPairSums * sizeof(uint16_t));
       lines[b] = weights.lines.data() + static_cast<size_t>(block + b) * weights.nibbles;
     }
     const uint16_t* entries[kTilePairs];
     for (int i = 0; i < count; ++i) entries[i] = plain ? plain_run(first + i) : difference_run(first + i);
+    bool fresh = true;
     for (const Chunk& chunk : weights.chunks) {
       const size_t offset = chunk.row * plain_row_size + chunk.column;
       const uint8_t* bytes[kBlocks];
@@ -372,23 +400,25 @@ struct Band {
       for (int i = 0; i < count; ++i) {
         uint16_t* targets[kBlocks];
         for (int b = 0; b < kBlocks; ++b) targets[b] = sums[b] + i * kPairSums;
-        Isa::template accumulate<kBlocks>(tables, entries[i] + offset, bytes, chunk.nibbles, targets);
+        Isa::template accumulate<kBlocks>(tables, entries[i] + offset, bytes, chunk.nibbles, fresh, targets);
       }
+      fresh = false;
     }
   }
 
   void finish_pixel(Finish finish, int y, int x, int block, const uint16_t* difference, const uint16_t* plain) {
     const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
-    const PixelSums sums{difference, plain, inner * conv.plain_channels()};
+    const PixelSums sums{difference, plain, conv.difference_bits(), inner * conv.plain_channels()};
     const int outputs = conv.out_channels, first = block * kBlock, valid = std::min(kBlock, outputs - first);
     const size_t pixel = (static_cast<size_t>(n) * height + y) * columns + x, place = pixel * outputs + first;
     if (call.y) {
       const float* shortcut = call.shortcut ? call.shortcut + place : nullptr;
+      const Epilogue* epilogue = &conv.epilogue[first / kLanes];
       auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(outputs) + block);
       if (valid == kBlock) {
-        finish(conv, sums, first, shortcut, call.y + place, signs);
+        finish(epilogue, sums, shortcut, call.y + place, signs);
       } else {
-        finish_part(finish, conv, sums, first, shortcut, call.y + place, signs);
+        finish_part(finish, epilogue, sums, valid, shortcut, call.y + place, signs);
       }
     }
     if (call.difference_sums && conv.differing) {
@@ -499,8 +529,9 @@ void float_band_here(const FloatConv& conv, MapSize size, const float* x, float*
           const int channel = block * kFloatBlock + half * kLanes;
           const int valid = std::min(kLanes, conv.out_channels - channel);
           if (valid <= 0) continue;
-          Floats v = Isa::multiply_add(sums[p][half], load(&conv.norm.scale[channel]), load(&conv.norm.shift[channel]));
-          if (!conv.activation.empty()) v = Shape(conv.activation[0], channel)(v, 0);
+          const Epilogue& epilogue = conv.epilogue[channel / kLanes];
+          Floats v = Isa::multiply_add(sums[p][half], load(epilogue.plain_scale), load(epilogue.plain_shift));
+          if (conv.activated) v = activate(v, epilogue.activation[0]);
           std::memcpy(result + static_cast<size_t>(first + p) * conv.out_channels + channel, &v,
                       valid * sizeof(float));
         }

@@ -1,5 +1,5 @@
 // Counting mismatches by table lookup, for any instruction set with a 16-entry byte shuffle. `Vector` gives the
-// instructions: load, table (16 bytes repeated), lookup, add, high (each byte >> 4), split.
+// instructions: load, table (16 bytes repeated), lookup, add, high (each byte >> 4), split<add>.
 //
 // Three lookups of two pixels at once fit a byte (3 * 4 = 12 mismatches in each half). Their sum goes to `total` as it
 // is and its high half to `high`; at the end the low half is total - 16 * high modulo 256, exact up to kMostNibbles.
@@ -30,7 +30,7 @@ inline void look_up(const uint8_t* tables, const uint16_t* entries, const uint8_
 // Two blocks at once use each table four times (AVX2) while all sums stay in registers.
 template <class Vector, int kBlocks>
 inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* entries,
-                                 const uint8_t* const (&weights)[kBlocks], int nibbles,
+                                 const uint8_t* const (&weights)[kBlocks], int nibbles, bool fresh,
                                  uint16_t* const (&sums)[kBlocks]) {
   constexpr int kVectors = kBlock / Vector::bytes;
   typename Vector::type total[kBlocks][kVectors], high[kBlocks][kVectors];
@@ -47,8 +47,10 @@ inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* entries,
   for (int b = 0; b < kBlocks; ++b) {
     for (int v = 0; v < kVectors; ++v) {
       const auto low = Vector::minus_sixteen_times(total[b][v], high[b][v]);
-      Vector::add_split(low, sums[b] + v * Vector::bytes);
-      Vector::add_split(high[b][v], sums[b] + kBlock + v * Vector::bytes);
+      fresh ? Vector::template split<false>(low, sums[b] + v * Vector::bytes)
+            : Vector::template split<true>(low, sums[b] + v * Vector::bytes);
+      fresh ? Vector::template split<false>(high[b][v], sums[b] + kBlock + v * Vector::bytes)
+            : Vector::template split<true>(high[b][v], sums[b] + kBlock + v * Vector::bytes);
     }
   }
 }

@@ -25,10 +25,12 @@ struct Neon {
   static type high(type v) { return vshrq_n_u8(v, 4); }
   static type minus_sixteen_times(type total, type high) { return vsubq_u8(total, vshlq_n_u8(high, 4)); }
   // Even bytes are the first half of the outputs, odd bytes the second: weights are laid out for that.
-  static void add_split(type counts, uint16_t* sums) {
+  template <bool kAdd>
+  static void split(type counts, uint16_t* sums) {
     const uint16x8_t words = vreinterpretq_u16_u8(counts);
-    vst1q_u16(sums, vaddq_u16(vld1q_u16(sums), vandq_u16(words, vdupq_n_u16(255))));
-    vst1q_u16(sums + 8, vaddq_u16(vld1q_u16(sums + 8), vshrq_n_u16(words, 8)));
+    const uint16x8_t even = vandq_u16(words, vdupq_n_u16(255)), odd = vshrq_n_u16(words, 8);
+    vst1q_u16(sums, kAdd ? vaddq_u16(vld1q_u16(sums), even) : even);
+    vst1q_u16(sums + 8, kAdd ? vaddq_u16(vld1q_u16(sums + 8), odd) : odd);
   }
 };
 
@@ -47,8 +49,8 @@ struct Halves {
 struct Isa {
   template <int kBlocks>
   static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
-                         int nibbles, uint16_t* const (&sums)[kBlocks]) {
-    accumulate_by_lookup<Neon, kBlocks>(tables, entries, weights, nibbles, sums);
+                         int nibbles, bool fresh, uint16_t* const (&sums)[kBlocks]) {
+    accumulate_by_lookup<Neon, kBlocks>(tables, entries, weights, nibbles, fresh, sums);
   }
   static unsigned at_least(Floats a, Floats b) {
     const uint32x4_t places = {1, 2, 4, 8};

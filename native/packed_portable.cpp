@@ -31,8 +31,11 @@ struct Isa {
   }
   template <int kBlocks>
   static void accumulate(const uint8_t*, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks], int nibbles,
-                         uint16_t* const (&sums)[kBlocks]) {
-    for (int b = 0; b < kBlocks; ++b) count(entries, weights[b], nibbles, sums[b]);
+                         bool fresh, uint16_t* const (&sums)[kBlocks]) {
+    for (int b = 0; b < kBlocks; ++b) {
+      if (fresh) std::fill_n(sums[b], 2 * kBlock, uint16_t{0});
+      count(entries, weights[b], nibbles, sums[b]);
+    }
   }
   static unsigned at_least(Floats a, Floats b) {
     unsigned mask = 0;
