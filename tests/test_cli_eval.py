@@ -11,9 +11,13 @@ from PIL import Image
 
 from pixeldiff import EdgeDetector, create_model
 from pixeldiff.checkpoint import save_model
+from pixeldiff.cifar import read_cifar100
 from pixeldiff.cli import main
+from pixeldiff.metrics.classify import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarise
 from pixeldiff.metrics.truth import read_label
+from pixeldiff.runtime.packed import PackedClassifier
+from test_cifar import write_cifar
 
 
 def run(*arguments: object) -> int:
@@ -145,3 +149,36 @@ def test_scores_a_file_of_the_torch_world(pictures, tmp_path, capsys):
     save_model(create_model("tiny", width=4, side_channels=4), weights)
     assert run("eval", "--truth", pictures, "--thresholds", 3, "--ceval", "--weights", weights) == 0
     assert "fresh" in capsys.readouterr().out
+
+
+def test_accuracy_of_a_classifier(tmp_path, capsys):
+    write_cifar(tmp_path / "cifar-100-python")
+    torch.manual_seed(0)
+    model = create_model("resnet18_bipdc_cifar", width=0.125, classes=100).eval()
+    save_model(model, tmp_path / "net.safetensors", {"task": "classify"})
+    assert run("export", tmp_path / "net.safetensors", "--to", tmp_path / "net.pdn") == 0
+    capsys.readouterr()
+    given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json")
+    test = read_cifar100(tmp_path, "test")
+    expected = accuracy(PackedClassifier(tmp_path / "net.pdn").logits(test.images), test.labels)
+    for weights in ("net.pdn", "net.safetensors"):
+        assert run(*given, "--weights", tmp_path / weights) == 0
+        scores = json.loads((tmp_path / "scores.json").read_text())
+        assert {key: scores[key] for key in ("top1", "top5")} == expected
+        assert scores["pictures"] == 120
+        assert f"{expected['top5']:6.2f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--weights", "net.pdn"], "where is CIFAR-100?"),
+        (["--data", "."], "give --model NAME or --weights FILE"),
+        (["--data", ".", "--model", "tiny", "--plot", "pr.png"], "cifar100 scores one network"),
+    ],
+)
+def test_accuracy_needs_a_network_and_data(options, says, capsys, tmp_path, monkeypatch):
+    write_cifar(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run("eval", "--dataset", "cifar100", *options) == 2
+    assert says in capsys.readouterr().err

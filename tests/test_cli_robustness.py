@@ -9,6 +9,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.cli import main
+from pixeldiff.export_packed import export_packed
 
 
 def run(*arguments: object) -> int:
@@ -105,8 +106,13 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
     (tmp_path / "test").write_bytes(pickle.dumps(table))
     (tmp_path / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"class %d" % i for i in range(100)]}))
     given = ["--task", "classify", "--model", classifiers / "resnet18_binary_cifar.safetensors", "--data", tmp_path]
-    assert run(*given, "--limit", 4, "--kinds", "fog", "--severity", 5, "--json", tmp_path / "r.json") == 0
-    assert capsys.readouterr().out.startswith("Clean: resnet18_binary_cifar ")
+    asked = ["--limit", 4, "--kinds", "fog", "--severity", 5]
+    assert run(*given, *asked, "--json", tmp_path / "r.json") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Clean: resnet18_binary_cifar ")
+    export_packed(given[3], tmp_path / "resnet18_binary_cifar.pdn")
+    assert run(*given[:3], tmp_path / "resnet18_binary_cifar.pdn", *given[4:], *asked) == 0
+    assert capsys.readouterr().out == printed
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["data"], content["pictures"]) == ("CIFAR-100 test, corrupted here", 4)
     assert [(c["kind"], c["severity"]) for c in content["cells"]] == [("clean", 0), ("fog", 5)]

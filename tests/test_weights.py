@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from pixeldiff import weights
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.models import create_model
 from pixeldiff.recipe import read_recipe
+from pixeldiff.runtime.packed import PackedClassifier
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,36 +29,55 @@ def check_card(card: dict, folder: Path) -> None:
 @pytest.mark.parametrize("name", weights.cards())
 def test_card_is_true(name: str) -> None:
     card = weights.cards()[name]
+    check_card(card, weights.FOLDER)
     if card["task"] == "edges":
-        check_card(card, weights.FOLDER)
         assert 0 < card["ods"] <= card["ois"] < 1
-    assert (ROOT / card["recipe"]).exists()
+    else:
+        assert 0 < card["top1"] <= card["top5"] < 100
     read_recipe(ROOT / card["recipe"])
     assert card["licence"]
     assert card["command"].startswith("pixeldiff ")
 
 
 def test_every_shipped_file_has_a_card() -> None:
-    files = {path.stem for suffix in ("onnx", "safetensors") for path in weights.FOLDER.glob(f"*.{suffix}")}
+    files = {path.stem for suffix in ("onnx", "pdn", "safetensors") for path in weights.FOLDER.glob(f"*.{suffix}")}
     assert files <= weights.cards().keys()
 
 
-def test_ship_writes_files_and_a_true_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with a folder of its own in place of the package's."""
     spec = importlib.util.spec_from_file_location("ship", ROOT / "tools/ship.py")
-    ship = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(ship)
-    package = tmp_path / "package"
-    package.mkdir()
-    monkeypatch.setattr(ship, "FOLDER", package)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    (tmp_path / "package").mkdir()
+    monkeypatch.setattr(script, "FOLDER", tmp_path / "package")
     torch.manual_seed(0)
-    described = {"task": "edges", "commit": "abc", "steps": 3, "wall_clock_hours": 0.5, "recipe": {"seed": 4}}
-    save_model(create_model("tiny", width=4, side_channels=2), tmp_path / "last.safetensors", described)
+    return script
+
+
+FACTS = {"recipe": "recipes/x.toml", "data": "pictures", "note": "small"}
+DESCRIBED = {"commit": "abc", "steps": 3, "wall_clock_hours": 0.5, "recipe": {"seed": 4}}
+
+
+def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
+    weights_file = tmp_path / "last.safetensors"
+    save_model(create_model("tiny", width=4, side_channels=2), weights_file, {"task": "edges", **DESCRIBED})
     scores = {"ods": 0.70004, "ois": 0.72, "ap": 0.6, "r50": 0.9}
-    path = ship.ship(
-        "pidinet_tiny", tmp_path / "last.safetensors", scores, recipe="recipes/x.toml", data="pictures", note="small"
-    )
-    card = json.loads(path.read_text())
-    check_card(card, package)
+    card = json.loads(ship.ship("pidinet_tiny", weights_file, scores, **FACTS).read_text())
+    check_card(card, ship.FOLDER)
     assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("tiny", 0.7, 4, 0.5)
     assert card["files"].keys() == {".onnx", ".safetensors"}
     assert "non-commercial" in card["licence"]
+
+
+def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
+    weights_file = tmp_path / "last.safetensors"
+    model = create_model("resnet18_bipdc_cifar", width=0.125)
+    save_model(model, weights_file, {"task": "classify", "labels": [f"class {i}" for i in range(100)], **DESCRIBED})
+    card = json.loads(ship.ship("small-cifar100", weights_file, {"top1": 41.5, "top5": 70.25}, **FACTS).read_text())
+    check_card(card, ship.FOLDER)
+    assert card["files"].keys() == {".pdn", ".safetensors"}
+    assert (card["task"], card["top1"]) == ("classify", 41.5)
+    packed = PackedClassifier(ship.FOLDER / "small-cifar100.pdn")
+    assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")

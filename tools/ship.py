@@ -1,44 +1,75 @@
-"""Put the weights of a run into the package: safetensors, ONNX, and the card that says where they come from.
+"""Put the weights of a run into the package: safetensors, the file that runs, and a card.
 
     pixeldiff eval --weights runs/tiny/last.safetensors --dataset bsds500 --data BSDS500 --json tiny.json
     python tools/ship.py tiny runs/tiny/last.safetensors tiny.json --recipe recipes/pidinet-tiny-bsds500.toml \
         --data "BSDS500 train + val" --note "what a reader should know"
+
+Edge networks run as ONNX and are scored on BSDS500 test, binary classifiers as .pdn and on CIFAR-100 test
+(--dataset cifar100 --data cifar-100-python).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from pixeldiff.checkpoint import load_model, read_metadata, save_model
 from pixeldiff.export import export_weights
+from pixeldiff.export_packed import export_packed
 from pixeldiff.weights import FOLDER, canonical_name, sha256
 
-LICENCE = "Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and education"
-COMMAND = "pixeldiff eval --model {name} --dataset bsds500 --data BSDS500"
+
+class Kind(NamedTuple):
+    """What the task of a network decides about its files and its card."""
+
+    suffix: str
+    export: Callable[[Path, Path], object]
+    scores: tuple[str, ...]
+    command: str
+    licence: str
+
+
+KINDS = {
+    "edges": Kind(
+        ".onnx",
+        export_weights,
+        ("ods", "ois", "ap"),
+        "pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",
+        "Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and education",
+    ),
+    "classify": Kind(
+        ".pdn",
+        export_packed,
+        ("top1", "top5"),
+        "pixeldiff eval --model {name} --dataset cifar100 --data cifar-100-python",
+        "Apache-2.0 for the file; CIFAR-100, on which it was trained, names no licence: take it for research",
+    ),
+}
 
 
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
     """What is known about a network whose files `<name>.*` lie in the package."""
     described = read_metadata(weights)
-    files = sorted(path for path in FOLDER.glob(f"{name}.*") if path.suffix in (".onnx", ".safetensors"))
+    kind = KINDS[described["task"]]
+    files = sorted(path for path in FOLDER.glob(f"{name}.*") if path.suffix in (kind.suffix, ".safetensors"))
     return {
         "name": name,
-        "task": described.get("task", "edges"),
+        "task": described["task"],
         "params": sum(p.numel() for p in load_model(weights).parameters()),
         "files": {path.suffix: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files},
-        **{key: round(scores[key], 4) for key in ("ods", "ois", "ap")},
-        "command": COMMAND.format(name=name),
+        **{key: round(scores[key], 4) for key in kind.scores},
+        "command": kind.command.format(name=name),
         "recipe": facts["recipe"],
         "commit": described["commit"],
         "data": facts["data"],
         "wall_clock_hours": described["wall_clock_hours"],
         "steps": described["steps"],
         "seed": described["recipe"]["seed"],
-        "licence": LICENCE,
+        "licence": kind.licence,
         "note": facts["note"],
     }
 
@@ -46,9 +77,10 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
 def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path:
     """Save with the licence inside, export, write the card last; returns the card's file."""
     name = canonical_name(name)
-    described = {**read_metadata(weights), "licence": LICENCE}
-    save_model(load_model(weights), FOLDER / f"{name}.safetensors", described)
-    export_weights(FOLDER / f"{name}.safetensors", FOLDER / f"{name}.onnx")  # the file says its own name
+    described = read_metadata(weights)
+    kind = KINDS[described["task"]]
+    save_model(load_model(weights), FOLDER / f"{name}.safetensors", {**described, "licence": kind.licence})
+    kind.export(FOLDER / f"{name}.safetensors", FOLDER / f"{name}{kind.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps(card(name, weights, scores, **facts), indent=1) + "\n")
     return path

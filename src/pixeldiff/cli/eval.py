@@ -1,7 +1,8 @@
-"""`pixeldiff eval`: score folders of edge maps, or a network, against human boundaries."""
+"""`pixeldiff eval`: score folders of edge maps, or a network, against human boundaries; or a classifier."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -39,6 +40,8 @@ DATASETS = {
     "custom": Dataset(),
 }
 
+CLASSIFY = "cifar100"
+
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -46,11 +49,11 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command()
 @click.argument("maps", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--truth", type=click.Path(path_type=Path), help="Folder of .mat or .png, pair list, or JSON list.")
-@click.option("--dataset", type=click.Choice(list(DATASETS)), default="custom", help="Sets the tolerance.")
-@click.option("--data", type=_FOLDER, help="Folder of the data set: images/test and groundTruth/test (bsds500).")
+@click.option("--dataset", type=click.Choice([*DATASETS, CLASSIFY]), default="custom", help="Sets the tolerance.")
+@click.option("--data", type=_FOLDER, help="Folder of the data set: BSDS500, or cifar-100-python.")
 @click.option("--average", nargs=2, type=_FOLDER, help="Score the mean of two folders of maps (NYUD RGB and HHA).")
 @click.option("--model", help="Score a shipped network instead of maps.")
-@click.option("--weights", type=_FILE, help="Score the network in this .onnx, .safetensors or .pth file.")
+@click.option("--weights", type=_FILE, help="Score the network in this .onnx, .pdn, .safetensors or .pth file.")
 @click.option("--max-dist", type=float, help="Tolerance as a part of the image diagonal; overrides --dataset.")
 @click.option("--nms-radius", type=int, default=1, show_default=True, help="Reach of non-maximum suppression.")
 @click.option("--no-nms", is_flag=True, help="The maps are thin already.")
@@ -82,8 +85,17 @@ def eval(  # the verb's name
 ) -> None:
     """Score folders of edge MAPS (.png, .npy or .mat) against human boundaries: ODS, OIS, AP, R50.
 
-    Several folders are compared in one table and one plot.
+    Several folders are compared in one table and one plot. With --dataset cifar100, a packed network's top-1 and top-5
+    accuracy on the 10,000 test pictures.
     """
+    if dataset == CLASSIFY:
+        if maps or average or truth or plot or text_files or per_image:
+            raise UserError(
+                "cifar100 scores one network: give --model NAME or --weights FILE, --data FOLDER, --json FILE"
+            )
+        _check_outputs(None, [json_file])
+        _score_classifier(model, weights, data, json_file)
+        return
     defaults = DATASETS[dataset]
     settings = Settings(
         max_dist=defaults.max_dist if max_dist is None else max_dist,
@@ -142,26 +154,53 @@ class _Detector:
 
 @contextmanager
 def _network(model: str | None, weights: Path | None, workers: int) -> Iterator[_Detector | None]:
-    """The network to score, if one is asked for. Files of the torch world are exported for the time being."""
+    """The network to score, if one is asked for."""
     if model is None and weights is None:
         yield None
         return
-    if model is not None and weights is not None:
-        raise UserError("give --model NAME or --weights FILE, not both")
-    path = weights if weights is not None else find(str(model), ".onnx")
-    if not path.is_file():
-        raise UserError(f"no weights file {path}; check the name")
-    from pixeldiff import EdgeDetector
+    with _file(model, weights, ".onnx") as (path, graph):
+        from pixeldiff import EdgeDetector
 
-    needs_export = path.suffix != ".onnx"
-    with tempfile.TemporaryDirectory() if needs_export else nullcontext("") as folder:
-        graph = _export(path, Path(folder) / f"{path.stem}.onnx") if needs_export else path
         threads = max(1, (os.cpu_count() or 1) // workers)
         yield _Detector(model or path.stem, EdgeDetector(graph, threads=threads), sha256(path))
 
 
+@contextmanager
+def _file(model: str | None, weights: Path | None, suffix: str) -> Iterator[tuple[Path, Path]]:
+    """The network's file, and the one to run. Files of the torch world are exported for the time being."""
+    if (model is None) == (weights is None):
+        raise UserError("give --model NAME or --weights FILE, one of them")
+    path = weights if weights is not None else find(str(model), suffix)
+    if not path.is_file():
+        raise UserError(f"no weights file {path}; check the name")
+    needs_export = path.suffix != suffix
+    with tempfile.TemporaryDirectory() if needs_export else nullcontext("") as folder:
+        yield path, _export(path, Path(folder) / f"{path.stem}{suffix}") if needs_export else path
+
+
+def _score_classifier(model: str | None, weights: Path | None, data: Path | None, json_file: Path | None) -> None:
+    from pixeldiff.cifar import read_cifar100
+    from pixeldiff.image import write_whole
+    from pixeldiff.metrics.classify import score
+    from pixeldiff.runtime.packed import PackedClassifier
+
+    if data is None:
+        raise UserError("where is CIFAR-100? give --data FOLDER, the folder cifar-100-python")
+    test = read_cifar100(data, "test")
+    with _file(model, weights, ".pdn") as (path, packed), _progress() as bar:
+        name = model or path.stem
+        task = bar.add_task(name, total=len(test.labels))
+        classifier = PackedClassifier(packed)
+        accuracy = score(classifier.logits, test.images, test.labels, lambda count: bar.advance(task, count))
+        result = {"name": name, **accuracy, "pictures": len(test.labels), "sha256": sha256(path)}
+    if json_file is not None:
+        write_whole(json_file, json.dumps(result, indent=1).encode())
+    click.echo(f"{'network':{max(7, len(name))}}   top-1   top-5  pictures")
+    click.echo(f"{name:{max(7, len(name))}}  {accuracy['top1']:6.2f}  {accuracy['top5']:6.2f}  {len(test.labels):8}")
+
+
 def _export(path: Path, graph: Path) -> Path:
-    """ONNX from a torch file. In a process of its own: scoring never imports torch."""
+    """ONNX or packed from a torch file. In a process of its own: scoring never imports torch."""
     command = [sys.executable, "-m", "pixeldiff", "export", str(path), "--to", str(graph)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -198,9 +237,7 @@ def _run(
     json_file: Path | None,
 ) -> Evaluation:
     cache = None if json_file is None else json_file.with_name(json_file.name + ".cache")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with _progress() as bar:
         task = bar.add_task(name, total=len(source))
         return evaluate_edges(
             source,
@@ -210,6 +247,12 @@ def _run(
             cache=cache,
             progress=lambda done, _: bar.update(task, completed=done),
         )
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _report(

@@ -140,9 +140,9 @@ def _files(models: tuple[str, ...], task: str) -> dict[str, Path]:
     for given in models:
         path = Path(given)
         if not path.exists():
-            if path.suffix in (*TORCH_FILES, ".onnx"):
+            if path.suffix in (*TORCH_FILES, ".onnx", ".pdn"):
                 raise UserError(f"no weights file {given}; check the name")
-            path = weights.find(given, ".onnx" if task == "edges" else ".safetensors")
+            path = weights.find(given, ".onnx" if task == "edges" else ".pdn")
         paths.append(path.resolve())
     if len(set(paths)) < len(paths):
         raise UserError("the same model was given twice")
@@ -168,6 +168,10 @@ def _detector(path: Path, folder: Path, workers: int) -> Callable[[Array], Array
 
 def _classifier(path: Path) -> Callable[[Array], Array]:
     """Scores of the classes for uint8 pictures N x H x W x 3."""
+    if path.suffix == ".pdn":
+        from pixeldiff.runtime.packed import PackedClassifier
+
+        return PackedClassifier(path).logits
     try:
         import torch
 
