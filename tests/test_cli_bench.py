@@ -71,7 +71,7 @@ def test_models_lists_the_cards(capsys, monkeypatch, tmp_path):
     code, out, _ = run(capsys, "models")
     assert code == 0
     assert out.splitlines()[1].split() == ["one", "edges", "73,314", "0.39", "MB", "ODS", "0.789,", "OIS", "0.803"]
-    assert out.splitlines()[-1] == "one: Apache-2.0"
+    assert out.splitlines()[-1] == "one, two: Apache-2.0"
     rows = json.loads(run(capsys, "models", "--json")[1])
     wanted = {"name": "one", "params": 73314, "file_bytes": 390000, "ods": 0.789, "ois": 0.803, "licence": "Apache-2.0"}
     assert wanted.items() <= rows[0].items()
