@@ -84,8 +84,12 @@ def test_labels_of_other_kinds(tmp_path: Path, rng: np.random.Generator) -> None
     mask = rng.random((5, 6)) > 0.5
     Image.fromarray(mask.astype(np.uint8)).save(tmp_path / "mask.png")
     Image.fromarray(mask).save(tmp_path / "bit.png")
-    for name in ("mask.png", "bit.png"):
-        assert np.array_equal(read_label(tmp_path / name), mask * 255)
+    Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).convert("LA").save(tmp_path / "grey-alpha.png")
+    see_through = np.full((5, 6, 4), 255, np.uint8) * mask[..., None]  # white lines on nothing
+    Image.fromarray(see_through.astype(np.uint8)).save(tmp_path / "see-through.png")
+    Image.fromarray(np.where(mask, 65535, 0).astype(np.uint16)).save(tmp_path / "deep.png")
+    for name in ("mask.png", "bit.png", "grey-alpha.png", "see-through.png", "deep.png"):
+        assert np.array_equal(read_label(tmp_path / name), mask * 255), name
 
 
 def test_real_bsds500(data: Path) -> None:

@@ -104,6 +104,25 @@ def test_arrows_of_the_torch_world_never_point_back(room):
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "recipe.toml", "--out", "run"],
+        ["data", "hed-bsds", "from", "to"],
+        ["export", "net.safetensors", "--to", "net.onnx"],
+        ["complexity", "tiny"],
+        ["analyze", "net.safetensors", "--out", "figures"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_verbs_of_the_torch_world_say_what_to_install(words, tmp_path):
+    script = f"import sys; sys.modules['torch'] = None\nfrom pixeldiff.cli import main\nmain({words})"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "needs torch; install it with: pip install 'pixeldiff[" in done.stderr
+
+
+@pytest.mark.parametrize(
     "statement",
     [
         "import pixeldiff",

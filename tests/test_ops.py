@@ -64,6 +64,16 @@ def test_radial_depthwise_equals_the_folded_convolution(size):
     torch.testing.assert_close(torch.autograd.grad(ours, (x, weight), seed), expected)
 
 
+def test_fold_in_inference_leaves_gradients_possible():
+    fold_anew = 7  # a size that no other test has cached
+    weight = torch.randn(1, fold_anew, fold_anew)
+    with torch.inference_mode():
+        fold(weight, "central")
+    weight.requires_grad_()
+    fold(weight, "central").sum().backward()
+    assert weight.grad is not None
+
+
 def test_convention_angular_goes_clockwise():
     # The paper's figure: w1 (x1 - x2) + w2 (x2 - x3) + w3 (x3 - x6) + ..., so w4 belongs to (x4 - x1).
     pairs = pixel_pairs("angular").pairs

@@ -61,6 +61,14 @@ def test_as_table_round_trip() -> None:
         ({"loss": {"eta": 0}}, ["loss.eta"]),
         ({"loop": {"ema": 1}}, ["loop.ema"]),
         ({"evaluate": {"every": 0}}, ["evaluate.every"]),
+        ({"model": {"name": "tiny", "widht": 3}}, ["model.widht", "did you mean width"]),
+        ({"model": {"name": "tiny", "cdcm": "false"}}, ["model.cdcm", "true or false"]),
+        ({"model": {"name": "tiny", "width": "20"}}, ["model.width", "whole number"]),
+        ({"model": {"name": "small-ish"}}, ["small-ish", "basic"]),
+        ({"loop": {"log_steps": 0}}, ["loop.log_steps"]),
+        ({"loop": {"workers": -1}}, ["loop.workers"]),
+        ({"optimizer": {"lr": -1}}, ["optimizer.lr"]),
+        ({"seed": -1}, ["seed"]),
     ],
 )
 def test_mistakes_name_the_key(change: dict, words: list[str]) -> None:

@@ -170,6 +170,10 @@ def test_bad_input(cifar, folder, tmp_path):
         train(recipe(cifar, model={"share": 2.0}), tmp_path / "out2")
     with pytest.raises(UserError, match="distillation is 0 to 1"):
         recipe(cifar, loss={"distillation": 1.5})
+    (folder / "val" / "yellow").mkdir()
+    with pytest.raises(UserError, match="test pictures have 4 classes, the training pictures 3"):
+        Task(recipe(folder, data={"dataset": "folder"})).evaluate(torch.nn.Identity())
+    (folder / "val" / "yellow").rmdir()
     (folder / "val" / "red" / "0.png").write_bytes(b"damaged")
     with pytest.raises(UserError, match="cannot read"):
         FolderPictures(folder, "val").plain(np.arange(6))

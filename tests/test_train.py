@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
+from pixeldiff.journal import Journal
 from pixeldiff.recipe import Schedule, parse_recipe, tomllib
 from pixeldiff.run import Positions, Run
 from pixeldiff.train import learning_rate, train
@@ -122,8 +123,8 @@ def test_positions_cover_each_epoch_once(root: Path) -> None:
     for epoch in range(4):
         assert sorted(index for e, index in keys if e == epoch) == list(range(9))
     # Two processes see the same pictures per forward pass as one, and a later start the same rest.
-    halves = zip(Positions(9, recipe, 2, 6, 0, 1), Positions(9, recipe, 2, 6), strict=True)
-    assert all(a == b for a, b in halves)
+    halves = zip(Positions(9, recipe, 2, 6, 0, 2), Positions(9, recipe, 2, 6, 1, 2), strict=True)
+    assert [one + other for one, other in halves] == list(whole)[2 * 3 :]
     with pytest.raises(UserError, match=r"loop.batch = 6 .* 4 processes"):
         Positions(9, recipe, 0, 6, 0, 4)
 
@@ -219,6 +220,7 @@ def test_other_recipe_is_refused(root: Path) -> None:
     with pytest.raises(UserError, match="already holds a run"):
         train(small_recipe(root), root / "run", resume=False)
     assert train(small_recipe(root, epochs=1), root / "run"), "a longer schedule may go on"
+    assert train(small_recipe(root, epochs=0.5), root / "run"), "a shorter one has ended already"
 
 
 def test_damaged_checkpoint_is_named(root: Path) -> None:
@@ -230,7 +232,7 @@ def test_damaged_checkpoint_is_named(root: Path) -> None:
 
 def test_initial_weights(root: Path) -> None:
     train(small_recipe(root, epochs=0.5), root / "first")
-    table = {"optimizer": {"lr": 0.0}}
+    table = {"optimizer": {"lr": 1e-12}}
     recipe = small_recipe(root, epochs=0.5, **table)
     import dataclasses
 
@@ -241,6 +243,10 @@ def test_initial_weights(root: Path) -> None:
     other = dataclasses.replace(small_recipe(root, model={"name": "tiny", "width": 5}), initial=recipe.initial)
     with pytest.raises(UserError, match="another network"):
         train(other, root / "third")
+    with pytest.raises(UserError, match="another initial"):
+        train(recipe, root / "first")
+    (root / "first/last.safetensors").unlink()
+    assert train(recipe, root / "second"), "a run that has begun no longer needs them"
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
@@ -276,6 +282,31 @@ def test_full_disk_is_survived(root: Path) -> None:
     assert train(recipe, root / "run")
     train(recipe, root / "whole")
     assert_same_weights(root / "whole", root / "run")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_at_the_end_is_not_called_done(root: Path) -> None:
+    recipe = small_recipe(root, epochs=0.5)
+    (root / "run").mkdir()
+    (root / "run/checkpoint.tmp").symlink_to("/dev/full")
+    assert not train(recipe, root / "run")
+    assert (root / "run/last.safetensors").exists(), "weights come before the checkpoint that calls them finished"
+    assert train(recipe, root / "run")
+
+
+def test_the_journal_survives_what_tensorboard_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, 0, 10)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal._board, "add_scalar", full)
+    for step in (1, 2):
+        journal.advance(step, 1.0)
+        journal.record(loss=0.5)
+    journal.close()
+    assert [line.get("loss") for line in lines(tmp_path)] == [0.5, None, 0.5]
+    assert "no more TensorBoard" in lines(tmp_path)[1]["warning"]
 
 
 def command(root: Path, out: str, launcher: tuple[str, ...] = ()) -> list[str]:
@@ -327,3 +358,15 @@ def test_command_says_mistakes_in_one_line(root: Path) -> None:
     done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.strip().splitlines() == ["pixeldiff: unknown key data.crob; did you mean crop?"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_wrong_label_is_one_line(root: Path, workers: int) -> None:
+    Image.new("L", (5, 5)).save(root / "edges/3.png")
+    (root / "recipe.toml").write_text(recipe_text(root, workers=workers))
+    done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "pixeldiff:" in line]
+    assert line.startswith("pixeldiff: ")
+    assert line.endswith("is 5x5; make them the same size")
+    assert "Traceback" not in done.stderr

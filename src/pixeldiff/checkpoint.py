@@ -37,9 +37,17 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         save_file(state, temporary, {METADATA_KEY: json.dumps(described)})
+        make_readable(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_readable(path: str | Path) -> None:
+    """The mode of any new file; safetensors writes for the owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, 0o666 & ~mask)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
@@ -52,16 +60,28 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     return described
 
 
-def load_model(source: str | Path, pattern: str | None = None) -> nn.Module:
-    """A network with its weights from a file, or the shipped one of that name; in eval mode.
-
-    `pattern` names the layer kinds of an authors' .pth file; by default what `infer_config` finds.
-    """
+def find_weights(source: str | Path) -> Path:
+    """The file itself, or the shipped one of that name."""
     path = Path(source)
     if not path.exists() and path.suffix not in (".safetensors", ".pth", ".pt"):
         path = find(str(source), ".safetensors")
     if not path.exists():
         raise UserError(f"no weights file {path}")
+    return path
+
+
+def describe(source: str | Path) -> dict[str, Any]:
+    """What a file says about its network, its name at least."""
+    path = find_weights(source)
+    return {"model": path.stem, **(read_metadata(path) if path.suffix == ".safetensors" else {})}
+
+
+def load_model(source: str | Path, pattern: str | None = None) -> nn.Module:
+    """A network with its weights from a file, or the shipped one of that name; in eval mode.
+
+    `pattern` names the layer kinds of an authors' .pth file; by default what `infer_config` finds.
+    """
+    path = find_weights(source)
     if path.suffix in (".pth", ".pt"):
         return load_authors(path, pattern)
     described = read_metadata(path)

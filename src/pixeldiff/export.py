@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pixeldiff.checkpoint import load_model, read_metadata
+from pixeldiff.checkpoint import describe, load_model
 from pixeldiff.errors import UserError
 from pixeldiff.layers import fuse
 from pixeldiff.models.pidinet import PiDiNet, upsample
@@ -104,10 +104,7 @@ def export_weights(source: str | Path, destination: str | Path, pattern: str | N
     model = load_model(source, pattern)
     if not isinstance(model, PiDiNet):
         raise UserError(f"{source} holds a {type(model).__name__}; .onnx export is for edge networks")
-    described = {"model": Path(source).stem}
-    if Path(source).suffix == ".safetensors":
-        described |= read_metadata(source)
-    return export_onnx(model, destination, described)
+    return export_onnx(model, destination, describe(source))
 
 
 def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any] | None = None) -> float:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.binary import BinaryPDConv2d, ReplicaPool, RPReLU
-from pixeldiff.checkpoint import load_model, read_metadata
+from pixeldiff.checkpoint import describe, load_model, make_readable
 from pixeldiff.errors import UserError
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.runtime.packed import PackedClassifier
@@ -38,11 +38,7 @@ def export_packed(source: str | Path, destination: str | Path) -> float:
     destination = Path(destination)
     if not destination.parent.is_dir():
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
-    model = load_model(source)
-    metadata = {"model": Path(source).stem}
-    if Path(source).suffix == ".safetensors":
-        metadata |= read_metadata(source)
-    return pack_model(model, destination, metadata)
+    return pack_model(load_model(source), destination, describe(source))
 
 
 def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None = None) -> float:
@@ -57,18 +53,12 @@ def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None
         deviation = _deviation(model, Path(name))
         if not deviation <= PARITY:
             raise UserError(f"the packed network deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
-        os.chmod(name, 0o666 & ~_umask())
+        make_readable(name)
         os.replace(name, destination)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
     return deviation
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
@@ -100,7 +90,7 @@ def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
         "format": FORMAT,
         "version": VERSION,
         "name": metadata.get("model", "network"),
-        "licence": metadata.get("licence", "Apache-2.0"),
+        "licence": metadata.get("licence", "not stated"),
         "labels": labels,
         "preprocessing": {
             "size": 32 if small else 224,

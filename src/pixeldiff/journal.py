@@ -23,9 +23,10 @@ class Journal:
 
     def __init__(self, out: Path, step: int, steps: int) -> None:
         self.out, self.step, self.seconds = out, step, 0.0
-        self._drop_after(step)
         self.console = Console(stderr=True)
-        self._board = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
+        self._survive(lambda: self._drop_after(step))
+        self._board: SummaryWriter | None = None
+        self._survive(lambda: self._open_board(step))
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -53,7 +54,7 @@ class Journal:
         self._survive(lambda: self._append(json.dumps(line)))
         for name, value in values.items():
             if isinstance(value, float):
-                self._board.add_scalar(name, value, self.step)
+                self._show("add_scalar", name, value, self.step)
         shown = "  ".join(
             f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
         )
@@ -74,11 +75,24 @@ class Journal:
             Image.fromarray(image).save(folder / f"{self.step:07d}.png")
 
         self._survive(write)
-        self._board.add_image("preview", image, self.step, dataformats="HWC")
+        self._show("add_image", "preview", image, self.step, dataformats="HWC")
 
     def close(self) -> None:
         self._progress.stop()
-        self._board.close()
+        self._show("close")
+
+    def _open_board(self, step: int) -> None:
+        self._board = SummaryWriter(str(self.out / "tensorboard"), purge_step=step + 1)
+
+    def _show(self, what: str, *values: Any, **options: Any) -> None:
+        """Tell TensorBoard. Its writer never recovers from an error, so the first one is its last."""
+        if self._board is None:
+            return
+        try:
+            getattr(self._board, what)(*values, **options)
+        except OSError as error:
+            self._board = None
+            self.warn(f"no more TensorBoard: {error}")
 
     def _append(self, line: str) -> None:
         with self.path.open("a") as file:

@@ -148,7 +148,8 @@ def resolve_pairs(kind: str | PixelPairs, kernel_size: int) -> PixelPairs:
 
 @lru_cache(maxsize=64)
 def _folding_matrix(pairs: PixelPairs, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return pairs.matrix().to(dtype=dtype, device=device)
+    with torch.inference_mode(False):  # it is kept, and may be needed for a gradient later
+        return pairs.matrix().to(dtype=dtype, device=device)
 
 
 def fold(weight: Tensor, kind: str | PixelPairs) -> Tensor:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pixeldiff.errors import UserError
+from pixeldiff.models import model_config
 from pixeldiff.tasks import task_module
 
 if sys.version_info >= (3, 11):
@@ -26,6 +27,11 @@ else:
 T = TypeVar("T")
 
 
+def _check(rule: str, value: object, holds: bool) -> None:
+    if not holds:
+        raise UserError(f"{rule}, got {value}")
+
+
 @dataclass(frozen=True)
 class Optimizer:
     """Adam; the defaults are the paper's."""
@@ -33,6 +39,11 @@ class Optimizer:
     lr: float = 0.005
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        _check("optimizer.lr is more than 0", self.lr, self.lr > 0)
+        _check("optimizer.betas are 0 to below 1", self.betas, all(0 <= beta < 1 for beta in self.betas))
+        _check("optimizer.weight_decay is at least 0", self.weight_decay, self.weight_decay >= 0)
 
 
 @dataclass(frozen=True)
@@ -48,13 +59,13 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.kind not in ("multistep", "cosine"):
             raise UserError(f"schedule.kind is multistep or cosine, got {self.kind!r}")
-        if self.epochs <= 0:
-            raise UserError(f"schedule.epochs is more than 0, got {self.epochs}")
+        _check("schedule.epochs is more than 0", self.epochs, self.epochs > 0)
+        _check("schedule.warmup_steps is at least 0", self.warmup_steps, self.warmup_steps >= 0)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """How the steps are made: none of this changes what is learned, except `batch` and `ema`."""
+    """How the steps are made. `batch` and `ema` change what is learned, `accumulate` too where there is batch norm."""
 
     batch: int = 24  # pictures per optimizer step, over all processes
     accumulate: int = 24  # forward passes that share one step, in each process
@@ -74,8 +85,10 @@ class Loop:
                 f"loop.batch is a multiple of loop.accumulate, got {self.batch} and {self.accumulate}: "
                 "each of the `accumulate` forward passes of a step sees batch / accumulate pictures"
             )
-        if not 0.0 <= self.ema < 1.0:
-            raise UserError(f"loop.ema is 0 (off) to below 1, got {self.ema}")
+        _check("loop.ema is 0 (off) to below 1", self.ema, 0.0 <= self.ema < 1.0)
+        _check("loop.log_steps is at least 1", self.log_steps, self.log_steps >= 1)
+        for name in ("workers", "checkpoint_minutes", "evaluate_steps", "preview_steps"):
+            _check(f"loop.{name} is at least 0", getattr(self, name), getattr(self, name) >= 0)
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,9 @@ class Recipe:
     schedule: Schedule = field(default_factory=Schedule)
     loop: Loop = field(default_factory=Loop)
 
+    def __post_init__(self) -> None:
+        _check("seed is at least 0", self.seed, self.seed >= 0)
+
 
 def read_recipe(path: str | Path) -> Recipe:
     """The recipe in a TOML file, checked."""
@@ -107,6 +123,8 @@ def parse_recipe(table: dict[str, Any]) -> Recipe:
     model = _taken(table, "model", dict, "the recipe")
     if not isinstance(model.get("name"), str):
         raise UserError('the recipe\'s [model] table needs a name, for example name = "tiny"')
+    config = model_config(model["name"])
+    from_table(type(config), dataclasses.asdict(config) | {k: v for k, v in model.items() if k != "name"}, "model")
     parts = {
         name: from_table(getattr(module, name.capitalize()), table.pop(name, {}), name)
         for name in ("data", "loss", "evaluate")

@@ -107,10 +107,7 @@ class Run:
         self.recipe, self.out, self.device = recipe, out, device
         self.task: TaskProtocol = task_module(recipe.task).Task(recipe)
         torch.manual_seed(recipe.seed)
-        self.model = create_model(**recipe.model)
-        if recipe.initial:
-            _start_from(self.model, recipe.initial)
-        self.model.to(device)
+        self.model = create_model(**recipe.model).to(device)
         if recipe.loop.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).requires_grad_(False).eval()
@@ -134,8 +131,15 @@ class Run:
             self.device, non_blocking=True, memory_format=torch.channels_last if last else torch.preserve_format
         )
 
+    def start(self) -> None:
+        """Begin a new run: from the weights that the recipe names, if it does."""
+        if self.recipe.initial:
+            _start_from(self.model, self.recipe.initial)
+            self.average.load_state_dict(self.model.state_dict())
+
     def save(self) -> None:
-        """Write the checkpoint and the weights, each whole or not at all."""
+        """Write the weights, then the checkpoint, each whole or not at all: a finished run never lacks its weights."""
+        self.save_weights("last.safetensors")
         state = {
             "step": self.step,
             "best": self.best,
@@ -155,7 +159,6 @@ class Run:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        self.save_weights("last.safetensors")
 
     def save_weights(self, name: str) -> None:
         described = {
@@ -180,7 +183,7 @@ class Run:
         except Exception as error:  # torch.load raises whatever the damage happens to hit
             raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
         new = as_table(self.recipe)
-        changed = [key for key in ("task", "model", "data", "loss", "seed") if old[key] != new[key]]
+        changed = [key for key in ("task", "model", "data", "loss", "seed", "initial") if old[key] != new[key]]
         changed += ["loop.batch"] if old["loop"]["batch"] != new["loop"]["batch"] else []
         if changed:
             raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")

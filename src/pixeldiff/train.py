@@ -68,14 +68,16 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
         state = run.read()
     if state := processes.share(state):
         run.restore(state)
+    else:
+        run.start()
     journal = Journal(out, run.step, run.steps) if processes.rank == 0 else None
     if journal and state:
         journal.advance(run.step, run.seconds)
         if state["recipe"] != as_table(recipe):
             journal.warn("resumed with another schedule, optimizer or loop than before")
     try:
-        with _Signals() as signals:
-            finished = _steps(run, processes, journal, signals)
+        with _Signals() as signals, _Batches(run, processes) as batches:
+            finished = _steps(run, processes, batches, journal, signals)
     finally:
         if journal:
             journal.close()
@@ -83,12 +85,13 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
     return finished
 
 
-def _steps(run: Run, processes: Processes, journal: Journal | None, signals: _Signals) -> bool:
+def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal | None, signals: _Signals) -> bool:
     """The loop itself."""
     recipe, loop = run.recipe, run.recipe.loop
-    positions = Positions(len(run.task), recipe, run.step, run.steps, processes.rank, processes.world)
-    batches = iter(make_loader(run.task, positions, loop.workers))
-    objective: nn.Module = Objective(run.model, run.task, loop.bf16)
+    model = run.model
+    if processes.world > 1 and run.device.type == "cuda":  # on a CPU each process has its own statistics
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    objective: nn.Module = Objective(model, run.task, loop.bf16)
     if loop.compile:
         objective = torch.compile(objective)  # type: ignore[assignment]
     if processes.world > 1:
@@ -96,7 +99,7 @@ def _steps(run: Run, processes: Processes, journal: Journal | None, signals: _Si
     began, saved = time.monotonic() - run.seconds, time.monotonic()
     recent: list[float] = []
     logged = run.seconds
-    stop = False
+    stop, saved_last = False, True
     while run.step < run.steps and not stop:
         lr = learning_rate(recipe.schedule, recipe.optimizer.lr, run.step, run.steps)
         for group in run.optimizer.param_groups:
@@ -107,12 +110,12 @@ def _steps(run: Run, processes: Processes, journal: Journal | None, signals: _Si
         for k in range(loop.accumulate):
             last = k == loop.accumulate - 1
             with nullcontext() if last or processes.world == 1 else objective.no_sync():  # type: ignore[operator]
-                batch = tuple(run.placed(part) for part in next(batches))
+                batch = tuple(run.placed(part) for part in batches.take())
                 loss = objective(batch) / loop.accumulate
                 loss.backward()
             total += loss.item()
         total, stop = processes.agree(total, bool(signals.seen))
-        _check_finite(run, total, positions)
+        _check_finite(run, total, batches.positions)
         run.optimizer.step()
         run.optimizer.zero_grad(set_to_none=True)
         run.step += 1
@@ -132,9 +135,9 @@ def _steps(run: Run, processes: Processes, journal: Journal | None, signals: _Si
         if (loop.evaluate_steps and run.step % loop.evaluate_steps == 0) or run.step == run.steps:
             _evaluate(run, journal)
         if stop or run.step == run.steps or time.monotonic() - saved > 60 * loop.checkpoint_minutes:
-            _survive(journal, run.save)
+            saved_last = _survive(journal, run.save)
             saved = time.monotonic()
-    return run.step == run.steps
+    return run.step >= run.steps and saved_last
 
 
 def _check_finite(run: Run, loss: float, positions: Positions) -> None:
@@ -169,24 +172,68 @@ def _preview(run: Run, journal: Journal) -> None:
         journal.picture(image)
 
 
-def _survive(journal: Journal, write: Any) -> None:
+def _survive(journal: Journal, write: Any) -> bool:
     """A full disk costs a warning: what was written before is still there, and the next try may succeed."""
     try:
         write()
+        return True
     except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a failed write as RuntimeError
         journal.warn(f"not saved ({' '.join(str(error).split())[:200]}); the previous files are kept, training goes on")
+        return False
+
+
+class _Samples:
+    """A task's samples for the loader. A user's mistake is a value: raised in a worker it would be a traceback."""
+
+    def __init__(self, task: TaskProtocol) -> None:
+        self.task = task
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        try:
+            return self.task[key]
+        except UserError as error:
+            return error
+
+    def collate(self, samples: list[Any]) -> Any:
+        wrong = [sample for sample in samples if isinstance(sample, UserError)]
+        return wrong[0] if wrong else self.task.collate(samples)
 
 
 def make_loader(task: TaskProtocol, positions: Positions, workers: int) -> DataLoader[Any]:
+    """Batches as tuples of tensors, or the UserError that made one impossible."""
+    samples = _Samples(task)
     return DataLoader(
-        task,  # type: ignore[arg-type]
+        samples,  # type: ignore[arg-type]
         batch_sampler=positions,
-        collate_fn=task.collate,
+        collate_fn=samples.collate,
         num_workers=workers,
         prefetch_factor=4 if workers else None,
         worker_init_fn=_prepare_worker,
         pin_memory=torch.cuda.is_available(),
     )
+
+
+class _Batches:
+    """The run's batches in order. Its workers end with it, whatever happens: they ignore signals and are waited for."""
+
+    def __init__(self, run: Run, processes: Processes) -> None:
+        self.positions = Positions(len(run.task), run.recipe, run.step, run.steps, processes.rank, processes.world)
+        self._iterator: Any = iter(make_loader(run.task, self.positions, run.recipe.loop.workers))
+
+    def take(self) -> Any:
+        batch = next(self._iterator)
+        if isinstance(batch, UserError):
+            raise batch
+        return batch
+
+    def __enter__(self) -> _Batches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._iterator = None
 
 
 def _prepare_worker(_: int) -> None:

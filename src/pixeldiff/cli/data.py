@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from pixeldiff.errors import UserError
+
 
 @click.group()
 def data() -> None:
@@ -25,8 +27,11 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from pixeldiff.tasks.edge_data import find_root
-    from pixeldiff.tasks.hed_layout import write_hed_bsds
+    try:
+        from pixeldiff.tasks.edge_data import find_root
+        from pixeldiff.tasks.hed_layout import write_hed_bsds
+    except ImportError as error:
+        raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("pictures", total=None)

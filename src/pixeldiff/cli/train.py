@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from pixeldiff.errors import UserError
+
 
 @click.command()
 @click.argument("recipe", type=click.Path(path_type=Path))
@@ -18,8 +20,11 @@ def train(recipe: Path, out: Path, resume: bool) -> int:
     Ctrl-C or SIGTERM writes a checkpoint and stops with exit code 130; the same command goes on from there.
     Several processes: torchrun --nproc-per-node 2 -m pixeldiff train RECIPE --out DIR
     """
-    from pixeldiff.recipe import read_recipe
-    from pixeldiff.train import train as run
+    try:
+        from pixeldiff.recipe import read_recipe
+        from pixeldiff.train import train as run
+    except ImportError as error:
+        raise UserError(f"training needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
 
     finished = run(read_recipe(recipe), out, resume)
     if int(os.environ.get("RANK", "0")) == 0:

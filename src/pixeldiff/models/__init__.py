@@ -26,12 +26,8 @@ def create_model(name: str, *, pretrained: bool = False, **changes: Any) -> nn.M
     "pidinet_tiny" and "tiny" are the same network. `pretrained` loads the shipped weights.
     """
     key = canonical_name(name)
-    for family in FAMILIES:
-        if key in family.VARIANTS:
-            model: nn.Module = family.build(_changed(family.VARIANTS[key], changes))
-            break
-    else:
-        raise UserError(f"unknown model {name!r}; there are {', '.join(list_models())}")
+    family, config = _variant(key)
+    model: nn.Module = family.build(_changed(config, changes))
     if pretrained:
         if changes:
             raise UserError(f"pretrained weights of {key!r} fit its own config only; drop {', '.join(changes)}")
@@ -39,6 +35,18 @@ def create_model(name: str, *, pretrained: bool = False, **changes: Any) -> nn.M
 
         model.load_state_dict(load_file(find(key, ".safetensors")))
     return model
+
+
+def model_config(name: str) -> Any:
+    """The config of a network, a frozen dataclass: what `create_model` may change."""
+    return _variant(canonical_name(name))[1]
+
+
+def _variant(key: str) -> tuple[ModuleType, Any]:
+    for family in FAMILIES:
+        if key in family.VARIANTS:
+            return family, family.VARIANTS[key]
+    raise UserError(f"unknown model {key!r}; there are {', '.join(list_models())}")
 
 
 def build_from_config(family: str, config: dict[str, Any]) -> nn.Module:

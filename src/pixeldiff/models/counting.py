@@ -30,8 +30,11 @@ def count_layers(model: nn.Module, height: int, width: int | None = None) -> lis
         count = next((count for kind, count in _COUNTERS.items() if isinstance(module, kind)), None)
         if count and not _inside_binary(shapes, name):
             module.register_forward_hook(_hook(name, count, records))
-    with torch.no_grad():
-        shapes(torch.empty(1, 3, height, width, device="meta"))
+    try:
+        with torch.no_grad():
+            shapes(torch.empty(1, 3, height, width, device="meta"))
+    except RuntimeError as error:  # a pooling that leaves nothing
+        raise UserError(f"a picture of {height}x{width} is too small for this network ({error})") from error
     return records
 
 

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.checkpoint import load_model
+from pixeldiff.cifar import SOURCE
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.classify import accuracy
 from pixeldiff.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
@@ -72,7 +73,8 @@ class Evaluate:
 
 def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:
     """The training or the test split of a recipe's data."""
-    root = find_root(data.root)
+    folders = "folders of pictures, <root>/train/<class> and <root>/val/<class>"
+    root = find_root(data.root, f"CIFAR-100: {SOURCE}" if data.dataset == "cifar100" else folders)
     if data.dataset == "cifar100":
         return CifarPictures(root, "train" if training else "test", seed, data.padding)
     return FolderPictures(root, "train" if training else "val", seed, data.size, data.area)
@@ -146,6 +148,11 @@ class Task:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         self._test = self._test or open_pictures(self.data, self.seed, training=False)
+        if self._test.names != self.pictures.names:
+            raise UserError(
+                f"the test pictures have {len(self._test.names)} classes, the training pictures "
+                f"{len(self.pictures.names)}; both need the same folders, or labels would not agree"
+            )
         return accuracy(*predict(model, self._test, self.scored.pictures, self.scored.batch))
 
     def preview(self, model: nn.Module) -> np.ndarray | None:

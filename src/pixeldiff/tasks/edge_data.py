@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.truth import read_bsds
+from pixeldiff.metrics.truth import read_bsds, read_shares
 
 IGNORED = 1
 CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
@@ -36,15 +36,17 @@ class Pair:
     scale: float = 1.0  # both are resized by it (the third column of NYUD's lists)
 
 
-def find_root(root: str) -> Path:
-    """A data folder: as given, or under PIXELDIFF_DATA."""
+BSDS500 = "BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/; others: docs/training.md"
+
+
+def find_root(root: str, origin: str = BSDS500) -> Path:
+    """A data folder: as given, or under PIXELDIFF_DATA. `origin` says where to get it."""
     base = os.environ.get("PIXELDIFF_DATA")
     for path in (Path(root).expanduser(), *([Path(base) / root] if base else [])):
         if path.is_dir():
             return path
     raise UserError(
-        f"no data folder {root!r}, neither here nor under PIXELDIFF_DATA ({base or 'not set'}); docs/training.md says "
-        "where each data set comes from (BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/)"
+        f"no data folder {root!r}, neither here nor under PIXELDIFF_DATA ({base or 'not set'}); get it first: {origin}"
     )
 
 
@@ -136,8 +138,7 @@ def read_label(path: Path) -> np.ndarray:
     """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
     if path.suffix == ".mat":
         return np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
-    label = read_image(path)[..., 0]
-    return label * np.uint8(255) if label.max() == 1 else label  # a mask of 0 and 1
+    return np.array(read_shares(path))
 
 
 def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
