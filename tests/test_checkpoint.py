@@ -5,6 +5,7 @@ import torch
 
 from pixeldiff.checkpoint import infer_config, load_model, read_metadata, save_model
 from pixeldiff.errors import UserError
+from pixeldiff.export_packed import pack_model
 from pixeldiff.layers import PDConv2d
 from pixeldiff.models import create_model
 
@@ -91,3 +92,12 @@ def test_weights_of_another_config_are_refused(tmp_path):
     save_file({k: v.contiguous() for k, v in create_model("small-l").state_dict().items()}, path, described)
     with pytest.raises(UserError, match="holds weights of another network: size mismatch"):
         load_model(path)
+
+
+def test_a_packed_file_is_named_as_such(tmp_path):
+    pack_model(create_model("resnet18_binary_cifar", width=0.125, classes=4).eval(), tmp_path / "net.pdn")
+    with pytest.raises(UserError, match="is a packed network"):
+        load_model(tmp_path / "net.pdn")
+    (tmp_path / "tiny").mkdir()  # a folder of that name is no file
+    with pytest.raises(UserError, match="no shipped weights named"):
+        load_model(tmp_path / "tiny")

@@ -151,6 +151,16 @@ def test_side_outputs_are_files_of_their_own(run, photo, edge_onnx):
         np.testing.assert_allclose(np.load(photo.with_name(name)), expected, atol=1e-6)
 
 
+def test_side_outputs_replace_nothing_unasked(run, photo):
+    mine = photo.with_name("photo.edges.side_1.png")
+    mine.write_bytes(b"mine")
+    code, _, error = run(photo, "--side-outputs")
+    assert (code, mine.read_bytes()) == (2, b"mine")
+    assert "--overwrite" in error
+    assert run(photo, "--side-outputs", "--overwrite")[0] == 0
+    assert mine.read_bytes() != b"mine"
+
+
 def test_json_summary(run, album, tmp_path):
     code, out, err = run(album, "-o", tmp_path / "out", "--json")
     summary = json.loads(out)

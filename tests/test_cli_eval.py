@@ -68,6 +68,17 @@ def test_compares_folders_and_writes_everything(folders, capsys):
     assert {name: path.read_bytes() for name, path in files.items()} == before
 
 
+def test_nothing_is_dropped_or_replaced_silently(folders, capsys):
+    given = ("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3)
+    assert run(*given[:2], folders / "good", folders / "good", *given[2:]) == 2
+    assert "two sources are called" in capsys.readouterr().err
+    assert run(*given, "--json", folders / "truth/0.png") == 2
+    assert "ends in .json" in capsys.readouterr().err
+    (folders / "file").touch()
+    assert run(*given, "--text-files", folders / "file/text") == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
 def test_average_and_ceval(folders, capsys):
     truth = ("--truth", folders / "truth", "--thresholds", 3)
     assert run("eval", "--average", folders / "good", folders / "poor", *truth) == 0

@@ -96,8 +96,13 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
     assert (content["data"], content["pictures"]) == ("CIFAR-100-C as published", 6)
     assert {(c["kind"], c["severity"]) for c in content["cells"]} == {(k, s) for k in ("fog", "snow") for s in (1, 5)}
     assert all(c["top1"] in [100 * n / 6 for n in range(7)] for c in content["cells"])
-    assert run(*given) == 2  # the other kinds are not there
+    assert run(*given) == 0  # by default the kinds that are there
+    assert max(map(len, capsys.readouterr().out.splitlines()[1:9])) <= 80
+    assert run(*given, "--kinds", "gaussian_noise") == 2
     assert "gaussian_noise.npy" in capsys.readouterr().err
+    (tmp_path / "a.json").mkdir()
+    assert run(*given[:-1], tmp_path / "a.json") == 2
+    assert "is not a result file" in capsys.readouterr().err
 
 
 def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):

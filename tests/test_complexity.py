@@ -62,7 +62,7 @@ def test_sums_and_text():
         "memory_mbit": (5 * 32 + 64) / 1e6,
     }
     assert [layer["name"] for layer in got["layers"]] == ["a", "b", "c"]
-    assert "not counted" in as_text([LayerRecord("c", "linear", (9,), 5, 0, 5, counted=False)])
+    assert "uncounted" in as_text([LayerRecord("c", "linear", (9,), 5, 0, 5, counted=False)])
 
 
 def test_command(capsys, tmp_path):

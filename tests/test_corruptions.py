@@ -255,3 +255,14 @@ def test_pixelate_makes_blocks():
 def test_jpeg_is_pillows(picture, tmp_path):
     Image.fromarray(picture).save(tmp_path / "a.jpg", quality=18)
     np.testing.assert_array_equal(corrupt(picture, 2, "jpeg_compression"), np.asarray(Image.open(tmp_path / "a.jpg")))
+
+
+def test_the_interface_people_know(rng):
+    image = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    by_name = corrupt(image, severity=2.0, corruption_name="contrast")
+    np.testing.assert_array_equal(corrupt(image, 2, corruption_number=KINDS.index("contrast")), by_name)
+    assert get_corruption_names() == list(KINDS)
+    assert get_corruption_names("blur") == ["defocus_blur", "glass_blur", "motion_blur", "zoom_blur"]
+    for call in (lambda: corrupt(image), lambda: corrupt(image, 1, None, 15), lambda: get_corruption_names("rain")):
+        with pytest.raises(UserError):
+            call()

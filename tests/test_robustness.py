@@ -83,6 +83,15 @@ def test_a_further_model_is_scored_alone_and_the_first_is_kept(tmp_path):
     assert set(only.models) == {"a", "b"}
 
 
+def test_a_model_is_known_by_its_content(tmp_path):
+    """The first run calls it "last"; beside another "last" it is "a/last", and keeps its cells."""
+    path = tmp_path / "r.json"
+    Results("edges", "d", 2, 0, {"last": "1" * 64}, {("last", ("fog", 1)): {"ods": 0.5, "ois": 0.6}}).save(path)
+    later = Results("edges", "d", 2, 0, {"a/last": "1" * 64, "b/last": "2" * 64}).resume(path)
+    assert later.models.keys() == {"a/last", "b/last"}
+    assert later.missing(["a/last", "b/last"], ("fog", 1)) == ["b/last"]
+
+
 def test_a_file_of_another_run_is_refused(tmp_path):
     path = tmp_path / "r.json"
     fill(run("a"), ["a"], GRID, Stub(), path)

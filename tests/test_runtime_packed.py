@@ -120,6 +120,7 @@ FAULTS = {
     "linear in the middle": (layer(1, op="linear"), "ends in its only linear"),
     "too many products": (layer(2, kernel_size=31, inputs=8), None),
     "size": (preprocessing(size=0), "'size'"),
+    "huge maps": (preprocessing(size=4096), "layer 0 makes a map of"),
     "crop": (preprocessing(crop=0), "crop"),
     "std": (preprocessing(std=[1, 0, 1]), "std"),
     "mean": (preprocessing(mean=[10**400, 0, 0]), "mean"),

@@ -174,6 +174,14 @@ def test_the_command(run, clip, tmp_path):
     assert (tmp_path / "folder" / "clip.edges.mp4").exists()
 
 
+def test_one_bad_video_does_not_stop_the_others(run, clip, tmp_path):
+    (tmp_path / "text.mp4").write_text("not a video")
+    code, out, err = run(tmp_path / "text.mp4", clip)
+    assert (code, (tmp_path / "clip.edges.mp4").exists()) == (1, True)
+    assert "12 frames" in out
+    assert "skipped" in err
+
+
 def test_mistakes_are_one_line(run, clip, tmp_path):
     (tmp_path / "text.mp4").write_text("not a video")
     (tmp_path / "file").write_text("x")

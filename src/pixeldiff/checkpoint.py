@@ -57,16 +57,18 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     if text is None:
         raise UserError(f"{path} is a safetensors file, but not one of pixeldiff's (no {METADATA_KEY!r} metadata)")
     described: dict[str, Any] = json.loads(text)
+    if not {"family", "config"} <= described.keys():
+        raise UserError(f"{path} is a packed network, which only runs; give its .safetensors file")
     return described
 
 
 def find_weights(source: str | Path) -> Path:
     """The file itself, or the shipped one of that name."""
     path = Path(source)
-    if not path.exists() and path.suffix not in (".safetensors", ".pth", ".pt"):
+    if not path.is_file() and path.suffix not in (".safetensors", ".pth", ".pt", ".pdn", ".onnx"):
         path = find(str(source), ".safetensors")
-    if not path.exists():
-        raise UserError(f"no weights file {path}")
+    if not path.is_file():
+        raise UserError(f"no weights file {path}; check the name")
     return path
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pixeldiff.errors import UserError
 from pixeldiff.export import OPSET, export_onnx
 from pixeldiff.layers import fuse
 from pixeldiff.models import create_model
@@ -61,7 +62,8 @@ def write_plain_onnx(name: str, path: Path) -> None:
 def write_random_onnx(name: str, path: Path) -> None:
     """What `pixeldiff export` would write for this network, with random weights."""
     model = create_model(name)
-    assert isinstance(model, PiDiNet)
+    if not isinstance(model, PiDiNet):
+        raise UserError(f"{name} is no edge network; train it, export it to .pdn and give that file")
     export_onnx(model, path, {"model": name, "licence": "Apache-2.0", "note": "random weights, for timing only"})
 
 

@@ -230,8 +230,7 @@ def _frost_texture(index: int, side: int) -> Array:
     """Ice on a window, uint8: needles in six directions, at two sizes, thick here and thin there, dark between.
 
     The mean light is 45 of 255: with much brighter ice the published weights would bring level 4 back towards the
-    picture (0.7 picture + 0.7 frost at level 3, 0.65 + 0.7 at level 4). Needles and contrast were fitted to the
-    effect of frost on edges in the PiDiNet paper; see docs/robustness.md.
+    picture (0.7 picture + 0.7 frost at level 3, 0.65 + 0.7 at level 4).
     """
     if side != FROST_SIDE:
         texture = Image.fromarray(_frost_texture(index, FROST_SIDE))
@@ -349,20 +348,30 @@ def _jpeg_compression(image: Array, quality: int, rng: Generator) -> Array:
 _FUNCTIONS: dict[str, Callable[[Array, Any, Generator], Array]] = {kind: globals()[f"_{kind}"] for kind in KINDS}
 
 
-def get_corruption_names() -> list[str]:
-    """The 15 names, in the paper's order."""
-    return list(KINDS)
+def get_corruption_names(subset: str = "common") -> list[str]:
+    """The 15 names ("common" or "all"), or those of a family, in the paper's order."""
+    subsets = {"common": KINDS, "all": KINDS, **FAMILIES}
+    if subset not in subsets:
+        raise UserError(f"unknown subset {subset!r}; there are {', '.join(subsets)}")
+    return list(subsets[subset])
 
 
-def corrupt(image: Array, severity: int = 1, corruption_name: str = "fog", seed: int = 0) -> Array:
+def corrupt(
+    image: Array, severity: int = 1, corruption_name: str | None = None, corruption_number: int = -1, *, seed: int = 0
+) -> Array:
     """A damaged copy of a picture: uint8, H x W or H x W x 1 (grey) or H x W x 3 (RGB), any size.
 
-    The interface is that of the package `imagecorruptions`, with a seed.
+    The interface is that of the package `imagecorruptions`, for its 15 common corruptions, with a seed: a kind by its
+    name or by its place among the names.
     """
+    if corruption_name is None and not 0 <= corruption_number < len(KINDS):
+        raise UserError(f"which corruption? give corruption_name or corruption_number, 0 to {len(KINDS) - 1}")
+    corruption_name = corruption_name or KINDS[corruption_number]
     if corruption_name not in KINDS:
         raise UserError(f"unknown corruption {corruption_name!r}; there are {', '.join(KINDS)}")
     if severity not in SEVERITIES:
         raise UserError(f"severity {severity!r} is not one of 1, 2, 3, 4, 5")
+    severity = int(severity)
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.size == 0:
         raise UserError(f"a picture to corrupt is uint8 with at least one pixel, not {image.dtype} {image.shape}")

@@ -11,7 +11,7 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,22 @@ _DAMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, Typ
 
 def read(path: str | Path) -> Picture:
     """The picture in a file."""
-    path = Path(path)
+    return _opened(Path(path), from_pil)
+
+
+def read_stored(path: str | Path) -> NDArray[Any]:
+    """The numbers in a picture file as they are: maps and labels. A palette is looked up, nothing else is done."""
+    return _opened(Path(path), lambda file: np.asarray(file if file.mode != "P" else file.convert("RGB")))
+
+
+def _opened(path: Path, convert: Callable[[Image.Image], NDArray[Any]]) -> NDArray[Any]:
     if not path.exists():
         raise UserError(f"no file {path}; check the name")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a picture file")
     try:
         with Image.open(path) as file:
-            return from_pil(file)
+            return convert(file)
     except Image.DecompressionBombError as error:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6
         raise UserError(f"{path} unpacks to more than {limit} megapixels; scale it down first") from error
@@ -225,7 +233,7 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise UserError(f"cannot write {path} ({error.strerror or error}); choose another place with -o") from error
+        raise UserError(f"cannot write {path} ({error.strerror or error}); choose another place") from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

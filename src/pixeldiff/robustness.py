@@ -78,7 +78,7 @@ class Results:
                 for c in content.pop("cells")
             }
             return cls(**content, cells=cells)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a result file of `pixeldiff robustness`; give another name") from error
 
     def resume(self, path: Path) -> Results:
@@ -92,9 +92,14 @@ class Results:
                     f"{path} holds a run with {name} {getattr(old, name)!r}, this one has {getattr(self, name)!r}; "
                     "give another --json file"
                 )
-        if changed := [m for m in self.models if old.models.get(m, self.models[m]) != self.models[m]]:
+        # A model is its file's content: "last" of the old run may be "a/last" now that there is a "b/last", too.
+        now = {sha: name for name, sha in self.models.items()}
+        renamed = {name: now.get(sha, name) for name, sha in old.models.items()}
+        models = {renamed[name]: sha for name, sha in old.models.items()}
+        if changed := [name for name, sha in self.models.items() if models.get(name, sha) != sha]:
             raise UserError(f"{path} holds scores of an earlier {', '.join(changed)}; give another --json file")
-        return Results(**{**vars(self), "models": old.models | self.models, "cells": old.cells})
+        cells = {(renamed[name], condition): scores for (name, condition), scores in old.cells.items()}
+        return Results(**{**vars(self), "models": models | self.models, "cells": cells})
 
 
 def conditions(kinds: Sequence[str], severities: Sequence[int], clean: bool = True) -> list[Condition]:
@@ -130,7 +135,7 @@ def fill(
 
 def damage(image: Array, condition: Condition, seed: int) -> Array:
     kind, severity = condition
-    return image if condition == CLEAN else corrupt(image, severity, kind, seed)
+    return image if condition == CLEAN else corrupt(image, severity, kind, seed=seed)
 
 
 # --- edges -------------------------------------------------------------------------------------------------------
@@ -243,7 +248,12 @@ class ClassifyScorer:
         right = dict.fromkeys(models, 0)
         for images, labels in self.source.batches(condition, self.batch):
             for model in models:
-                right[model] += int(np.sum(self.classifiers[model](images).argmax(1) == labels))
+                scores = self.classifiers[model](images)
+                if scores.ndim != 2:
+                    raise UserError(
+                        f"{model} is no classifier: it gives {scores.shape[1:]} for a picture; use --task edges"
+                    )
+                right[model] += int(np.sum(scores.argmax(1) == labels))
             tick(len(labels))
         return {model: {"top1": 100 * n / len(self.source)} for model, n in right.items()}
 
@@ -262,7 +272,7 @@ class Comparison:
     ahead: int
     mean: float  # of the model
     difference: float  # mean of the paired differences
-    error: float  # its standard error over the cells
+    error: float | None  # its standard error over the cells, where there are several
 
 
 def compare(results: Results, model: str, reference: str, grid: Sequence[Condition]) -> list[Comparison]:
@@ -274,7 +284,7 @@ def compare(results: Results, model: str, reference: str, grid: Sequence[Conditi
         chosen = [c for c in damaged if severity in (None, c[1])]
         ours = np.array([results.cells[model, c][metric] for c in chosen])
         difference = ours - np.array([results.cells[reference, c][metric] for c in chosen])
-        error = float(difference.std(ddof=1) / np.sqrt(len(chosen))) if len(chosen) > 1 else float("nan")
+        error = float(difference.std(ddof=1) / np.sqrt(len(chosen))) if len(chosen) > 1 else None
         ahead = int(np.sum(difference > 0))
         numbers = (len(chosen), ahead, float(ours.mean()), float(difference.mean()), error) if chosen else None
         if numbers:

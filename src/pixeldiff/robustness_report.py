@@ -48,15 +48,18 @@ def cell(results: Results, model: str, condition: Condition) -> str:
     return "/".join(f"{scores[metric]:.{digits}f}" for metric in METRICS[results.task])
 
 
-def table(results: Results, models: Sequence[str], grid: Sequence[Condition]) -> str:
-    """The blocks of the paper, for the models, kinds and severities of this run."""
+def table(results: Results, models: Sequence[str], grid: Sequence[Condition], columns: int = 200) -> str:
+    """The blocks of the paper, for the models, kinds and severities of this run; narrower ones if they do not fit."""
     chosen = families([kind for kind, _ in grid])
     severities = sorted({severity for kind, severity in grid if (kind, severity) != CLEAN}, reverse=True)
     blocks = []
     for names in BLOCKS[results.task]:
         parts = [(family, chosen[family]) for family in names if family in chosen]
-        if parts:
-            blocks.append(_block(results, models, parts, severities))
+        block = _block(results, models, parts, severities) if parts else ""
+        if max(map(len, block.splitlines()), default=0) > columns:
+            blocks += [_block(results, models, [part], severities) for part in parts]
+        elif parts:
+            blocks.append(block)
     if CLEAN in grid:
         clean = ", ".join(f"{model} {cell(results, model, CLEAN)}" for model in models)
         blocks.insert(0, f"Clean: {clean}")
@@ -90,9 +93,10 @@ def in_words(found: Comparison, task: str) -> str:
     """One line: in how many cells the model is ahead, and by how much on average."""
     digits, metric = (3, "ODS") if task == "edges" else (2, "top-1")
     level = "all levels" if found.severity is None else f"level {found.severity}"
+    error = "" if found.error is None else f" ± {found.error:.{digits}f}"
     return (
         f"{found.model} against {found.reference}, {level}: ahead in {found.ahead} of {found.cells} cells, "
-        f"mean {metric} {found.mean:.{digits}f}, difference {found.difference:+.{digits}f} ± {found.error:.{digits}f}"
+        f"mean {metric} {found.mean:.{digits}f}, difference {found.difference:+.{digits}f}{error}"
     )
 
 

@@ -9,6 +9,7 @@ import sys
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.runtime.folder import find_pictures
 from pixeldiff.runtime.packed import PackedClassifier, Prediction
 
 
@@ -19,23 +20,29 @@ from pixeldiff.runtime.packed import PackedClassifier, Prediction
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 def classify(images: tuple[str, ...], model: str, top: int, threads: int | None, as_json: bool) -> int:
-    """Name the likeliest classes of IMAGES. The exit code is 1 if some pictures could not be read."""
+    """Name the likeliest classes of IMAGES (pictures, folders or globs); exit code 1 if some are not readable."""
     network = PackedClassifier(model, threads)
     results: dict[str, list[Prediction]] = {}
     failed: dict[str, str] = {}
-    for path in images:
-        try:
-            results[path] = network(path, top)
-        except UserError as error:
-            failed[path] = str(error)
+    for given in images:
+        found = find_pictures([given])
+        if found.missing:
+            failed[given] = found.missing[0]
+        for path, _ in found.files:
+            try:
+                results[str(path)] = network(path, top)
+            except UserError as error:
+                failed[str(path)] = str(error)
+    if len(failed) == 1 and not results:
+        raise UserError(*failed.values())
     if as_json:
-        table = {path: [dataclasses.asdict(p) for p in found] for path, found in results.items()}
+        table = {name: [dataclasses.asdict(p) for p in best] for name, best in results.items()}
         click.echo(json.dumps({"model": network.name, "images": table, "failed": failed}, indent=2))
     else:
-        for path, found in results.items():
-            click.echo(path)
-            for p in found:
+        for name, likeliest in results.items():
+            click.echo(name)
+            for p in likeliest:
                 click.echo(f"  {100 * p.probability:5.1f} %  {p.label}")
     for message in failed.values():
-        print(f"pixeldiff: {message}", file=sys.stderr)
+        print(f"pixeldiff: skipped: {message}", file=sys.stderr)
     return 1 if failed else 0

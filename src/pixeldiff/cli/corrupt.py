@@ -32,8 +32,10 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
     With --kind all: a sheet of the 15 kinds at the 5 severities, photo.corruptions.png. The exit code is 1 if some
     pictures failed.
     """
-    from pixeldiff.corruptions import KINDS
-
+    try:
+        from pixeldiff.corruptions import KINDS
+    except ImportError as error:
+        raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[robustness]'") from error
     if kind not in (*KINDS, "all"):
         raise UserError(f"unknown corruption {kind!r}; there are all, {', '.join(KINDS)}")
     jobs, failures = _plan(images, out, "corruptions" if kind == "all" else f"{kind}-{severity}")
@@ -57,7 +59,7 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
 
 def _plan(images: tuple[str, ...], out: Path | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
     """Picture -> result, and what was not found. Earlier results of a folder are no input."""
-    from pixeldiff.runtime.folder import find_pictures
+    from pixeldiff.runtime.folder import Found, find_pictures, plan_jobs
 
     folder = out if out is not None and (out.is_dir() or not out.suffix) else None
     found = find_pictures(images, folder)
@@ -68,14 +70,8 @@ def _plan(images: tuple[str, ...], out: Path | None, ending: str) -> tuple[dict[
         if out.suffix.lower() not in FORMATS:
             raise UserError(f"cannot write {out.name!r}; use {', '.join(FORMATS)}")
         return {files[0][0]: out}, found.missing
-    jobs: dict[Path, Path] = {}
-    for one, root in files:
-        place = one.parent if folder is None else folder / (one.parent.relative_to(root) if root else "")
-        target = place / f"{one.stem}.{ending}.png"
-        if target in jobs.values():
-            raise UserError(f"two pictures would become {target}; run them with different -o")
-        jobs[one] = target
-    return jobs, found.missing
+    jobs = plan_jobs(Found(files, found.missing), folder, f"{ending}.png")
+    return {job.source: job.target for job in jobs}, found.missing
 
 
 def _is_result(path: Path) -> bool:
@@ -93,7 +89,7 @@ def _read8(path: Path) -> np.ndarray[Any, Any]:
 def _damaged(picture: np.ndarray[Any, Any], kind: str, severity: int, seed: int) -> np.ndarray[Any, Any]:
     from pixeldiff.corruptions import corrupt as damage
 
-    return sheet(picture, seed) if kind == "all" else damage(picture, severity, kind, seed)
+    return sheet(picture, seed) if kind == "all" else damage(picture, severity, kind, seed=seed)
 
 
 def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
@@ -113,7 +109,7 @@ def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
         x = margin + column * (width + gap)
         draw.text((x + width / 2, line / 2), f"severity {severity}", "black", font, anchor="mm")
         for row, kind in enumerate(KINDS):
-            page.paste(Image.fromarray(damage(cell, severity, kind, seed)), (x, line + row * (height + gap)))
+            page.paste(Image.fromarray(damage(cell, severity, kind, seed=seed)), (x, line + row * (height + gap)))
     for row, kind in enumerate(KINDS):
         middle = line + row * (height + gap) + height / 2
         draw.text((margin - 8, middle), kind.replace("_", " "), "black", font, anchor="rm")

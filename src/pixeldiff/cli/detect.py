@@ -100,7 +100,7 @@ def detect(
         raise UserError(f"-o {target} is one file, but {inputs[0]} are {len(found.files)} pictures; give a folder")
     if not found.files:
         raise UserError("; ".join(found.missing))
-    jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, format_)
+    jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, f"edges.{format_}")
     if folder:
         _check_writable(folder)
     options = Options(format_, thin, threshold, invert, scales, side_outputs, overwrite, tolerance)
@@ -152,18 +152,27 @@ def _detect_videos(
         if target.exists() and not options.overwrite:
             summary.append({"input": str(source), "status": "kept", "output": str(target)})
             continue
-        with _bar() as progress:
-            report = detect_video(detector, source, target, options, temporal, threads, progress)
+        try:
+            with _bar() as progress:
+                report = detect_video(detector, source, target, options, temporal, threads, progress)
+        except UserError as error:
+            if len(inputs) == 1:
+                raise
+            summary.append({"input": str(source), "status": "failed", "error": str(error)})
+            continue
         status = "stopped" if report.stopped else "done"
         summary.append({"input": str(source), "status": status, "output": str(target), **asdict(report)})
         if report.stopped:
             break
+    failures = [str(one["error"]) for one in summary if one["status"] == "failed"]
     for one in summary:
-        if not as_json:
+        if not as_json and one["status"] != "failed":
             click.echo(_video_sentence(one))
     if as_json:
         click.echo(json.dumps({"model": detector.name, "threads": threads, "results": summary}, indent=2))
-    return 130 if summary[-1]["status"] == "stopped" else 0
+    for failure in failures:
+        click.echo(f"pixeldiff: skipped: {failure}", err=True)
+    return 130 if summary[-1]["status"] == "stopped" else 1 if failures else 0
 
 
 def _video_sentence(one: dict[str, Any]) -> str:

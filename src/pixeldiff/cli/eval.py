@@ -93,7 +93,7 @@ def eval(  # the verb's name
             raise UserError(
                 "cifar100 scores one network: give --model NAME or --weights FILE, --data FOLDER, --json FILE"
             )
-        _check_outputs(None, [json_file])
+        _check_outputs(None, json_file, None)
         _score_classifier(model, weights, data, json_file)
         return
     defaults = DATASETS[dataset]
@@ -104,7 +104,7 @@ def eval(  # the verb's name
         thin=not ceval,
         thresholds=thresholds,
     )
-    _check_outputs(plot, [json_file, plot, per_image])
+    _check_outputs(plot, json_file, per_image)
     truths = _find_truths(truth, dataset, data)
     workers = workers or os.cpu_count() or 1
     with _network(model, weights, workers) as detector:
@@ -113,11 +113,15 @@ def eval(  # the verb's name
     _report(results, defaults, json_file, plot, text_files, per_image)
 
 
-def _check_outputs(plot: Path | None, files: list[Path | None]) -> None:
-    """Mistakes that would only show after the work."""
-    for file in files:
-        if file is not None and not file.parent.is_dir():
+def _check_outputs(plot: Path | None, json_file: Path | None, per_image: Path | None) -> None:
+    """Mistakes that would only show after the work, or replace something that is no result of ours."""
+    for file, suffix in ((json_file, ".json"), (per_image, ".csv"), (plot, None)):
+        if file is None:
+            continue
+        if not file.parent.is_dir():
             raise UserError(f"no folder {file.parent} to write {file.name} into; make it first")
+        if suffix and file.suffix.lower() != suffix:
+            raise UserError(f"{file} is to hold {suffix[1:].upper()}; give a name that ends in {suffix}")
     if plot is not None:
         from pixeldiff.metrics.plots import check_plot
 
@@ -214,15 +218,21 @@ def _sources(
 ) -> dict[str, dict[str, EdgeMap]]:
     """What to score, by the name that tables and legends show."""
     sources: dict[str, dict[str, EdgeMap]] = {}
+
+    def add(name: str, found: dict[str, EdgeMap]) -> None:
+        if name in sources:
+            raise UserError(f"two sources are called {name}; rename a folder or score them one by one")
+        sources[name] = found
+
     for folder in maps:
         name = folder.resolve().name
-        sources[str(folder) if name in sources else name] = find_maps(folder)
+        add(str(folder) if name in sources else name, find_maps(folder))
     if average is not None:
         first, second = (find_maps(folder) for folder in average)
         names = [folder.resolve().name for folder in average]
-        sources["+".join(names)] = edge_maps.average(first, second)
+        add("+".join(names), edge_maps.average(first, second))
     if detector is not None:
-        sources[detector.name] = detector.maps(truths)
+        add(detector.name, detector.maps(truths))
     if not sources:
         raise UserError("nothing to score: give folders of maps, --average A B, --model NAME or --weights FILE")
     return sources
@@ -282,7 +292,7 @@ def _report(
         s = one.summary
         scores = "  ".join(f"{number:.4f}" for number in (s.ods, s.ois, s.ap, s.r50))
         click.echo(f"{name:{wide}}  {scores}  {one.crispness:9.4f}  {len(one.pictures):8}")
-    click.echo(_described(next(iter(results.values())).settings))
+    click.echo(click.wrap_text(_described(next(iter(results.values())).settings), 80))
 
 
 def _described(settings: Settings) -> str:

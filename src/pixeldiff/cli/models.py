@@ -32,7 +32,7 @@ def models(as_json: bool) -> None:
         click.echo("  ".join(cells).rstrip())
     for licence in dict.fromkeys(row["licence"] for row in rows):
         names = ", ".join(row["name"] for row in rows if row["licence"] == licence)
-        click.echo(f"\n{names}: {licence or 'no licence is named'}")
+        click.echo("\n" + click.wrap_text(f"{names}: {licence or 'no licence is named'}", 80, subsequent_indent="  "))
 
 
 def _row(card: dict[str, Any]) -> dict[str, Any]:

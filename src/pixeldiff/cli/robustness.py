@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +86,8 @@ def robustness(
     else:
         source, samples = _cifar(_root(data, "CIFAR-100-C"), seed, limit)
     clean = getattr(samples, "has_clean", True)
-    grid = tables.conditions(kinds or tables.DEFAULT_KINDS[task], severities, clean)
+    published = samples.kinds() if isinstance(samples, tables.PublishedCifarC) else ()
+    grid = tables.conditions(kinds or published or tables.DEFAULT_KINDS[task], severities, clean)
     shas = {name: weights.sha256(path) for name, path in files.items()}
     results = tables.Results(task, source, len(samples), seed, shas)
     if json_path is not None:
@@ -100,7 +102,7 @@ def robustness(
             scorer = tables.ClassifyScorer({name: _classifier(path) for name, path in needed.items()}, samples)
         _fill(results, grid, names, scorer, json_path)
     found = report.comparisons(results, names, grid)
-    click.echo(report.table(results, names, grid))
+    click.echo(report.table(results, names, grid, shutil.get_terminal_size().columns))
     if found:
         click.echo("\n" + "\n".join(report.in_words(one, task) for one in found))
     if json_path is not None:
@@ -139,7 +141,7 @@ def _files(models: tuple[str, ...], task: str) -> dict[str, Path]:
     paths = []
     for given in models:
         path = Path(given)
-        if not path.exists():
+        if not path.is_file():
             if path.suffix in (*TORCH_FILES, ".onnx", ".pdn"):
                 raise UserError(f"no weights file {given}; check the name")
             path = weights.find(given, ".onnx" if task == "edges" else ".pdn")

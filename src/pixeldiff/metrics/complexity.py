@@ -72,13 +72,21 @@ def as_json(records: Sequence[LayerRecord]) -> dict[str, Any]:
     return {**total(records).as_json(), "layers": [asdict(record) for record in records]}
 
 
+def _short(n: float) -> str:
+    """Three digits for a table that fits a terminal; JSON has them all."""
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
+        if n >= unit:
+            return f"{n / unit:.3g}{letter}"
+    return f"{n:g}" if n else ""
+
+
 def as_text(records: Sequence[LayerRecord]) -> str:
     """A table of the layers, then the totals."""
-    rows = [["layer", "operation", "output", "FLOPs", "BOPs", "FP params", "binary params"]]
+    rows = [["layer", "operation", "output", "FLOPs", "BOPs", "params", "1-bit"]]
     for r in records:
         size = "x".join(map(str, r.output))
-        numbers = [f"{n:,}" if n else "" for n in (r.flops, r.bops, r.fp_params, r.binary_params)]
-        rows.append([r.name, r.operation + ("" if r.counted else " (not counted)"), size, *numbers])
+        numbers = [_short(n) for n in (r.flops, r.bops, r.fp_params, r.binary_params)]
+        rows.append([r.name, r.operation + ("" if r.counted else " uncounted"), size, *numbers])
     widths = [max(len(row[i]) for row in rows) for i in range(7)]
     lines = []
     for row in rows:

@@ -216,5 +216,8 @@ class _Cache:
             return
         counts = {field: getattr(scored.counts, field).tolist() for field in self.FIELDS}
         entry = {"key": key, "name": name, "crispness": scored.crispness, "peak": scored.peak, **counts}
-        with self.path.open("a") as file:  # one write per line: lines of several threads do not mix
-            file.write(json.dumps(entry) + "\n")
+        try:
+            with self.path.open("a") as file:  # one write per line: lines of several threads do not mix
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise UserError(f"cannot write {self.path} ({error.strerror}); choose another place") from error

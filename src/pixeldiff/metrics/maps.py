@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from pixeldiff.errors import UserError
+from pixeldiff.image import read_stored
 from pixeldiff.metrics.mat import describe, read_mat
 from pixeldiff.metrics.truth import shortened
 
@@ -118,11 +118,7 @@ def read_map(path: Path) -> FloatMap:
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path} is not a readable .npy file ({error}); save it again") from error
     else:
-        try:
-            with Image.open(path) as file:
-                array = np.asarray(file if file.mode != "P" else file.convert("RGB"))
-        except OSError as error:
-            raise UserError(f"{path} is not a readable picture ({error}); copy or save it again") from error
+        array = read_stored(path)
     return checked(array, str(path))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pixeldiff.image import write_whole
 from pixeldiff.metrics.evaluate import Evaluation
 
 
@@ -39,7 +39,7 @@ def to_dict(name: str, evaluation: Evaluation) -> dict[str, Any]:
 def write_json(path: Path, results: Sequence[dict[str, Any]]) -> None:
     """One result as it is, several under `results`."""
     content = results[0] if len(results) == 1 else {"results": list(results)}
-    write_whole(path, json.dumps(content, indent=1) + "\n")
+    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def write_csv(path: Path, evaluations: dict[str, Evaluation]) -> None:
@@ -51,12 +51,11 @@ def write_csv(path: Path, evaluations: dict[str, Evaluation]) -> None:
         for picture, point in zip(evaluation.pictures, evaluation.summary.images, strict=True):
             numbers = (point.threshold, point.recall, point.precision, point.f, evaluation.pictures[picture].crispness)
             writer.writerow([name, picture, *(f"{number:.6f}" for number in numbers)])
-    write_whole(path, text.getvalue())
+    write_whole(path, text.getvalue().encode())
 
 
 def write_text_files(folder: Path, evaluation: Evaluation) -> None:
     """eval_bdry.txt, eval_bdry_thr.txt, eval_bdry_img.txt and one <picture>_ev1.txt each."""
-    folder.mkdir(parents=True, exist_ok=True)
     summary, curve = evaluation.summary, evaluation.summary.curve
     best = summary.ods_point
     ois = (summary.ois_recall, summary.ois_precision, summary.ois)
@@ -74,16 +73,5 @@ def write_text_files(folder: Path, evaluation: Evaluation) -> None:
         write_whole(folder / f"{name}_ev1.txt", _rows(zip(*columns, strict=True)))
 
 
-def _rows(rows: Iterable[Iterable[float]]) -> str:
-    return "".join(" ".join(f"{number:10g}" for number in row) + "\n" for row in rows)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """The file appears complete or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+def _rows(rows: Iterable[Iterable[float]]) -> bytes:
+    return "".join(" ".join(f"{number:10g}" for number in row) + "\n" for row in rows).encode()

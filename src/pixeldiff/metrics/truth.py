@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from pixeldiff.errors import UserError
+from pixeldiff.image import read_stored
 from pixeldiff.metrics.mat import describe, read_mat
 
 Mask = NDArray[np.bool_]
@@ -134,11 +134,7 @@ def read_label(path: Path) -> Mask:
 
 def read_shares(path: Path) -> NDArray[np.uint8]:
     """A label picture as stored: channel 0, 16 bits as 8, a mask of 0 and 1 as 0 and 255. Transparency says nothing."""
-    try:
-        with Image.open(path) as file:
-            label = np.asarray(file if file.mode != "P" else file.convert("RGB"))
-    except OSError as error:
-        raise UserError(f"{path} is not a readable picture ({error}); copy or save it again") from error
+    label = read_stored(path)
     if label.ndim == 3:
         label = label[..., 0]
     if label.dtype == bool or label.max(initial=0) <= 1:

@@ -102,7 +102,7 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
         found = find_pictures([str(folder)])
         if not found.files:
             raise UserError(found.missing[0])
-        jobs = plan_jobs(found, Path(place) / "edges", "png")
+        jobs = plan_jobs(found, Path(place) / "edges", "edges.png")
         whole, alone = _Clock(), _Clock()
         with whole:
             detector, streams = open_streams(model, threads, len(jobs))

@@ -130,8 +130,8 @@ def _nothing(given: str) -> str:
     return f"no file {given}; check the name"
 
 
-def plan_jobs(found: Found, out: Path | None, format: str) -> list[Job]:
-    """`photo.edges.png` beside the photo, or in `out` with the tree below each input folder kept.
+def plan_jobs(found: Found, out: Path | None, ending: str) -> list[Job]:
+    """`photo.edges.png` (`ending` edges.png) beside the photo, or in `out` with the tree below each input folder kept.
 
     Where two pictures differ in their suffix only, it stays in the name: photo.jpg.edges.png, photo.png.edges.png.
     """
@@ -143,7 +143,7 @@ def plan_jobs(found: Found, out: Path | None, format: str) -> list[Job]:
     taken: dict[Path, Path] = {}
     for folder, (one, _) in zip(folders, found.files, strict=True):
         stem = one.stem if names[folder, one.stem] == 1 else one.name
-        target = folder / f"{stem}.edges.{format}"
+        target = folder / f"{stem}.{ending}"
         if target in taken:
             raise UserError(f"{taken[target]} and {one} would both become {target}; run them with different -o")
         taken[target] = one
@@ -195,18 +195,20 @@ def _attempt(job: Job, work: Callable[[Job], Outcome]) -> Outcome:
 
 
 def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semaphore) -> Outcome:
-    if job.target.exists() and not options.overwrite:
-        return Outcome(job, "kept", files=(job.target,))
+    targets = [job.target]
+    if options.side_outputs:
+        name, suffix = job.target.stem, job.target.suffix
+        targets = [*(job.target.with_name(f"{name}.{side}{suffix}") for side in SIDES), job.target]
+    there = [target for target in targets if target.exists()]
+    if len(there) == len(targets) and not options.overwrite:
+        return Outcome(job, "kept", files=tuple(targets))
+    if there and not options.overwrite:
+        raise UserError(f"{there[0]} exists, others of {job.source} do not; give --overwrite or another -o")
     picture = image.read(job.source)
     with gate:
         start = time.perf_counter()
         maps = detector(picture, side_outputs=options.side_outputs, scales=options.scales, thin=options.suppressed)
         seconds = time.perf_counter() - start
-    targets = [job.target]
-    if options.side_outputs:
-        # The fused map comes last: where it exists, its sides do.
-        name, suffix = job.target.stem, job.target.suffix
-        targets = [*(job.target.with_name(f"{name}.{side}{suffix}") for side in SIDES), job.target]
     for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
         image.write_whole(target, options.encode(own))
     return Outcome(

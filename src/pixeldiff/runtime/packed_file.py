@@ -24,6 +24,7 @@ VERSION = 1
 
 MOST_HEADER_BYTES = 10_000_000
 MOST_LAYERS = 1000
+MOST_VALUES = 2**26  # of a map between layers: a quarter of a gigabyte
 MOST_PRODUCTS = 32767  # per output and branch, what 16-bit sums hold
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "U8": np.dtype("u1")}
 
@@ -161,9 +162,9 @@ def parse_packed(content: bytes) -> PackedFile:
     labels = _parse_labels(described, layers[-1].outputs)
     tensors = _read_tensors(table, data, layers)
     fields = Fields(described, "the description")
-    return PackedFile(
-        fields.text("name"), fields.text("licence"), labels, _parse_preprocessing(fields), layers, tensors
-    )
+    preprocessing = _parse_preprocessing(fields)
+    _check_maps(preprocessing.size, layers)
+    return PackedFile(fields.text("name"), fields.text("licence"), labels, preprocessing, layers, tensors)
 
 
 def _split(content: bytes) -> tuple[bytes, memoryview]:
@@ -245,6 +246,16 @@ def _parse_preprocessing(described: Fields) -> Preprocessing:
     if not 0 < crop <= 1 or min(std) <= 0:
         raise UserError("the preprocessing needs a crop above 0 and up to 1, and a std above 0")
     return Preprocessing(size, crop, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+
+
+def _check_maps(side: int, layers: tuple[Layer, ...]) -> None:
+    """No layer makes a map that would not fit the memory of a small machine."""
+    for index, layer in enumerate(layers):
+        side = -(-side // (2 if isinstance(layer, MaxPool) else getattr(layer, "stride", 1)))
+        if side**2 * layer.outputs > MOST_VALUES and not isinstance(layer, Linear):
+            raise UserError(
+                f"layer {index} makes a map of {side}x{side}x{layer.outputs}, more than {MOST_VALUES} values"
+            )
 
 
 def _parse_labels(described: dict[str, Any], classes: int) -> tuple[str, ...]:
