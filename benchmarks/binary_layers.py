@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import time
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
+from machine import machine
 from torch import nn
 
 from pixeldiff.binary import BinaryPDConv2d
@@ -69,9 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     result: dict[str, object] = {
-        "threads": options.threads,
-        "torch": torch.__version__,
-        "machine": platform.machine(),
+        "machine": {**machine(options.threads), "torch": torch.__version__},
         "layers": [],
     }
     for channels, side, batch in SHAPES:

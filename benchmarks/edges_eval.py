@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import subprocess
 import sys
@@ -33,6 +31,8 @@ from pixeldiff.metrics.maps import read_map
 from pixeldiff.metrics.truth import find_truth
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from machine import machine
+
 import matching_reference as reference
 
 LEVELS = lowest_levels(threshold_values(99))
@@ -155,15 +155,6 @@ def whole(maps: Path, data: Path) -> dict[str, float]:
     return {"wall_s": wall, "cpu_s": cpu, "peak_memory_mb": after.ru_maxrss / 1024}
 
 
-def machine() -> dict[str, Any]:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
-    cpu = platform.processor()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
-    return {"commit": commit.stdout.strip(), "cpu": cpu, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--maps", type=Path, required=True)
@@ -171,7 +162,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few pictures, for a first look")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine()}
+    results: dict[str, Any] = {"machine": machine(2)}
 
     def keep(name: str, result: Any) -> None:
         results[name] = result

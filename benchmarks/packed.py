@@ -28,6 +28,7 @@ import numpy as np
 import onnxruntime
 import torch
 import torch.nn.functional as F
+from machine import machine
 from torch import Tensor, nn
 
 from pixeldiff import _native, image
@@ -38,7 +39,6 @@ from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BinaryUnit
 from pixeldiff.models.counting import count_layers
 from pixeldiff.ops import pixel_pairs
-from pixeldiff.runtime.bench import describe_machine
 from pixeldiff.runtime.packed import PackedClassifier
 
 SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, side
@@ -256,11 +256,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    machine = describe_machine(options.threads) | {
+    described = machine(options.threads) | {
         "torch": torch.__version__,
         "instruction_set": _native.instruction_sets()[0],
     }
-    report: dict[str, Any] = {"machine": machine, "layers": {}, "networks": {}}
+    report: dict[str, Any] = {"machine": described, "layers": {}, "networks": {}}
     measure_layers(report, options.threads, 5 if options.quick else 20)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("resnet18_bipdc",) if options.quick else NETWORKS:

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
+from machine import machine
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"batch": 1, "channels_last": False, "keep_memory": False, "own_gradient": False},
@@ -33,8 +35,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def measure(name: str, model: str, seconds: float) -> dict[str, float]:
     """Pictures per second and the loader's share of one variant, in this process."""
-    import torch
-
     from pixeldiff.layers import PDConv2d
     from pixeldiff.recipe import parse_recipe
     from pixeldiff.run import Positions, Run
@@ -76,8 +76,6 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
 
 def sample_cost_ms(count: int = 50) -> float:
     """CPU milliseconds to prepare one picture, decoded already."""
-    import torch
-
     from pixeldiff.tasks.edge_data import EdgePairs, find_root, list_pairs
 
     torch.set_num_threads(1)
@@ -105,7 +103,8 @@ def main(model: str, rounds: int, seconds: float, json_file: Path | None, varian
             command = [sys.executable, __file__, "--model", model, "--seconds", str(seconds), "--variant", name]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             found[name].append(json.loads(done.stdout))
-    result: dict[str, Any] = {"model": model, "window": 320, "rounds": rounds, "variants": {}}
+    described = {**machine(torch.get_num_threads()), "torch": torch.__version__}
+    result: dict[str, Any] = {"machine": described, "model": model, "window": 320, "rounds": rounds, "variants": {}}
     for name, rows in found.items():
         result["variants"][name] = {
             key: round(statistics.median(row[key] for row in rows), 4)
