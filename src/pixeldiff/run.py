@@ -119,6 +119,7 @@ class Run:
         self.step = 0
         self.best = -math.inf
         self.seconds = 0.0
+        self.commit = _commit()  # now: a clone may be updated while a run goes on
 
     @property
     def path(self) -> Path:
@@ -164,7 +165,7 @@ class Run:
         described = {
             "task": self.recipe.task,
             "recipe": as_table(self.recipe),
-            "commit": _commit(),
+            "commit": self.commit,
             "steps": self.step,
             "wall_clock_hours": round(self.seconds / 3600, 4),
         }
