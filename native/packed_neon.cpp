@@ -46,7 +46,9 @@ struct Halves {
   }
 };
 
-struct Isa {
+#include "packed_scalar.inl"
+
+struct Isa : Scalar<Isa> {
   template <int kBlocks>
   static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
                          int nibbles, bool fresh, uint16_t* const (&sums)[kBlocks]) {
@@ -57,20 +59,6 @@ struct Isa {
     const Halves x(a), y(b);
     return vaddvq_u32(vandq_u32(vcgeq_f32(x.low, y.low), places)) |
            vaddvq_u32(vandq_u32(vcgeq_f32(x.high, y.high), places)) << 4;
-  }
-  template <bool kOneMinus>
-  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint8_t* quads) {
-    for (int i = 0; i < 8; ++i) {
-      const unsigned mask = at_least(*reinterpret_cast<const Floats*>(centre + plus[i]),
-                                     *reinterpret_cast<const Floats*>(centre + minus[kOneMinus ? 0 : i]));
-      quads[i] = static_cast<uint8_t>(mask & 15);
-      quads[8 + i] = static_cast<uint8_t>(mask >> 4);
-    }
-  }
-  static uint64_t extract(uint64_t word, uint64_t mask) {
-    uint64_t bits = 0;
-    for (int place = 0; mask; mask &= mask - 1) bits |= (word >> __builtin_ctzll(mask) & 1) << place++;
-    return bits;
   }
   static Floats widen(const uint16_t* counts) {
     const uint16x8_t v = vld1q_u16(counts);

@@ -9,7 +9,9 @@
 namespace pixeldiff {
 namespace {
 
-struct Isa {
+#include "packed_scalar.inl"
+
+struct Isa : Scalar<Isa> {
   // Mismatches of both pixels of one pair; the loops over a block become whatever vectors the compiler has.
   static void count(const uint16_t* entries, const uint8_t* weights, int nibbles, uint16_t* sums) {
     uint8_t first[kBlock] = {}, second[kBlock] = {};
@@ -41,20 +43,6 @@ struct Isa {
     unsigned mask = 0;
     for (int i = 0; i < 8; ++i) mask |= static_cast<unsigned>(a[i] >= b[i]) << i;
     return mask;
-  }
-  template <bool kOneMinus>
-  static void compare(const float* centre, const ptrdiff_t* plus, const ptrdiff_t* minus, uint8_t* quads) {
-    for (int i = 0; i < 8; ++i) {
-      const unsigned mask = at_least(*reinterpret_cast<const Floats*>(centre + plus[i]),
-                                     *reinterpret_cast<const Floats*>(centre + minus[kOneMinus ? 0 : i]));
-      quads[i] = static_cast<uint8_t>(mask & 15);
-      quads[8 + i] = static_cast<uint8_t>(mask >> 4);
-    }
-  }
-  static uint64_t extract(uint64_t word, uint64_t mask) {
-    uint64_t bits = 0;
-    for (int place = 0; mask; mask &= mask - 1) bits |= (word >> __builtin_ctzll(mask) & 1) << place++;
-    return bits;
   }
   static Floats widen(const uint16_t* counts) {
     return __builtin_convertvector(__builtin_convertvector(*reinterpret_cast<const Shorts*>(counts), Ints), Floats);
