@@ -49,7 +49,12 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command()
 @click.argument("maps", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--truth", type=click.Path(path_type=Path), help="Folder of .mat or .png, pair list, or JSON list.")
-@click.option("--dataset", type=click.Choice([*DATASETS, CLASSIFY]), default="custom", help="Sets the tolerance.")
+@click.option(
+    "--dataset",
+    type=click.Choice([*DATASETS, CLASSIFY]),
+    default="custom",
+    help="Sets the tolerance; cifar100 scores a classifier.",
+)
 @click.option("--data", type=_FOLDER, help="Folder of the data set: BSDS500, or cifar-100-python.")
 @click.option("--average", nargs=2, type=_FOLDER, help="Score the mean of two folders of maps (NYUD RGB and HHA).")
 @click.option("--model", help="Score a shipped network instead of maps.")
