@@ -6,7 +6,7 @@ import torch
 from pixeldiff.errors import UserError
 from pixeldiff.layers import PDConv2d, fuse
 from pixeldiff.models import create_model, list_models
-from pixeldiff.models.pidinet import PATTERNS, VARIANTS
+from pixeldiff.models.pidinet import PATTERNS, VARIANTS, widen
 
 
 def size(name, **changes):
@@ -63,3 +63,26 @@ def test_every_live_weight_gets_a_gradient():
     model = create_model("tiny")
     sum(m.square().sum() for m in model.side_logits(torch.randn(1, 3, 48, 48))).backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+@pytest.mark.parametrize("suffix", ["", "-l"])
+def test_a_widened_network_computes_the_same_and_can_learn_more(suffix):
+    torch.manual_seed(0)
+    tiny, small = create_model("tiny" + suffix), create_model("small" + suffix)
+    widen(tiny, small)
+    x = torch.randn(1, 3, 33, 40)
+    expected, found = tiny.side_logits(x), small.side_logits(x)
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-4)
+    found[-1].square().mean().backward()
+    gradient = small.stages[1][1].pointwise.weight.grad
+    assert not torch.allclose(gradient[:20], gradient[40:], rtol=1e-2), "channel 40 repeats channel 0, and learns apart"
+
+
+def test_what_cannot_be_widened():
+    small = create_model("small")
+    for other in ("tiny-l", "basic"):
+        with pytest.raises(UserError, match="same network or of a narrower one"):
+            widen(create_model(other), small)
+    with pytest.raises(UserError, match="same network or of a narrower one"):
+        widen(create_model("tiny", pattern="baseline"), small)

@@ -241,7 +241,11 @@ def test_initial_weights(root: Path) -> None:
     first, second = load_file(root / "first/last.safetensors"), load_file(root / "second/last.safetensors")
     assert all(torch.allclose(first[k], second[k], atol=1e-7) for k in first)
     other = dataclasses.replace(small_recipe(root, model={"name": "tiny", "width": 5}), initial=recipe.initial)
-    with pytest.raises(UserError, match="another network"):
+    train(other, root / "wider")
+    assert load_file(root / "wider/last.safetensors")["stem.weight"].shape[0] == 5
+    plain = small_recipe(root, model={"name": "tiny", "pattern": "baseline"})
+    other = dataclasses.replace(plain, initial=recipe.initial)
+    with pytest.raises(UserError, match=r"another network.*narrower PiDiNet"):
         train(other, root / "third")
     with pytest.raises(UserError, match="another initial"):
         train(recipe, root / "first")

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
+from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.recipe import Recipe, as_table
 from pixeldiff.tasks import TaskProtocol, task_module
 
@@ -207,10 +208,17 @@ class Run:
 
 
 def _start_from(model: nn.Module, source: str) -> None:
+    trained = load_model(source)
     try:
-        model.load_state_dict(load_model(source).state_dict())
-    except RuntimeError as error:
-        raise UserError(f"initial = {source!r} holds weights of another network than [model]") from error
+        if isinstance(model, PiDiNet) and isinstance(trained, PiDiNet) and model.config != trained.config:
+            widen(trained, model)
+        else:
+            model.load_state_dict(trained.state_dict())
+    except (RuntimeError, UserError) as error:
+        raise UserError(
+            f"initial = {source!r} holds weights of another network than [model]; those of the same network or of a "
+            "narrower PiDiNet can be used"
+        ) from error
 
 
 def _commit() -> str:

@@ -140,6 +140,30 @@ class PiDiNet(nn.Module):
         return self.side_logits(x)[-1]
 
 
+def widen(narrow: PiDiNet, wide: PiDiNet) -> None:
+    """Give `wide` the function of `narrow`, a network of the same kind with fewer channels (Net2Net, Chen et al. 2016).
+
+    Channel j of the wide network repeats channel j mod n of the narrow one. Weights that read a repeated channel share
+    its old weight at random, so the sums stay what they were while the repeats learn different things.
+    """
+    old, new = narrow.config, wide.config
+    same_kind = replace(old, width=new.width, side_channels=new.side_channels) == new
+    if not same_kind or new.width < old.width or new.side_channels < old.side_channels:
+        raise UserError(f"weights of {old} do not fit {new}; give weights of the same network or of a narrower one")
+    before = narrow.state_dict()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weight in wide.state_dict().items():
+            value = before[name]
+            value = value[torch.arange(len(weight)) % len(value)]
+            if weight.dim() > 1:
+                repeats = torch.arange(weight.shape[1]) % value.shape[1]
+                share = torch.rand(weight.shape, generator=generator) + 0.5
+                total = torch.zeros_like(value).index_add_(1, repeats, share)
+                value = value[:, repeats] * (share / total[:, repeats])
+            weight.copy_(value)
+
+
 def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
     return x if x.shape[-2:] == size else F.interpolate(x, size, mode="bilinear", align_corners=False)
 
