@@ -20,13 +20,15 @@ int byte_of_output(int o, int vector_bytes) {
 void resize(BranchWeights& weights, int blocks, int rows, int row_nibbles) {
   weights.nibbles = rows * row_nibbles;
   weights.lines.assign(static_cast<size_t>(blocks) * weights.nibbles, {});
-  const int parts = (row_nibbles + kMostNibbles - 1) / kMostNibbles;
-  // Lookups go by threes: parts of a row are multiples of three but for the last.
-  const int step = parts ? ((row_nibbles + parts - 1) / parts + 2) / 3 * 3 : 0;
-  for (int row = 0; row < rows; ++row) {
-    for (int column = 0; column < row_nibbles; column += step) {
-      const size_t line = static_cast<size_t>(row) * row_nibbles + column;
-      weights.chunks.push_back({row, column, std::min(step, row_nibbles - column), line});
+  const int parts = (weights.nibbles + kMostNibbles - 1) / kMostNibbles;
+  // Lookups go by threes: chunks are multiples of three but for the last.
+  const int step = parts ? ((weights.nibbles + parts - 1) / parts + 2) / 3 * 3 : 0;
+  for (int first = 0; first < weights.nibbles; first += step) {
+    weights.chunks.push_back({{}, static_cast<size_t>(first)});
+    const int end = std::min(first + step, weights.nibbles);
+    for (int next, at = first; at < end; at = next) {
+      next = std::min(end, (at / row_nibbles + 1) * row_nibbles);
+      weights.chunks.back().segments.push_back({at / row_nibbles, at % row_nibbles, next - at});
     }
   }
 }
@@ -112,7 +114,7 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
   check(static_cast<int64_t>(in_channels) * std::max(taps, count) <= kMostProducts, "too many products per output");
   const int channels = plain_channels(), width = nibbles_of(channels), lanes = kernels.vector_bytes;
   if (channels) resize(plain, blocks(), kernel_size, kernel_size * width);
-  if (differing) resize(difference, blocks(), 1, nibbles_of(difference_bits()));
+  if (differing) resize(difference, blocks(), 1, 2 * differing * ((count + 7) / 8));
   for (int o = 0; o < out_channels; ++o) {
     for (int c = 0; c < channels; ++c) {
       for (int t = 0; t < taps; ++t) {
@@ -120,10 +122,9 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
       }
     }
     for (int c = 0; c < differing; ++c) {
-      const int first = c / 4 * 4, quad = std::min(4, differing - first);
       for (int i = 0; i < count; ++i) {
-        const int bit = first * count + i * quad + (c - first);
-        if (*difference_signs++) set_bit(difference, o, bit / 4, bit % 4, lanes);
+        const int place = difference_place(c, i);
+        if (*difference_signs++) set_bit(difference, o, place / 4, place % 4, lanes);
       }
     }
   }
@@ -206,16 +207,20 @@ void pack_signs(const Kernels& kernels, const float* x, size_t pixels, int chann
 
 void pack_differences(const BinaryConv& conv, const float* x, MapSize size, uint64_t* words) {
   const int rows = steps(size.height, conv.stride), columns = steps(size.width, conv.stride);
-  const int nibbles = conv.difference.nibbles, count = words_of(conv.difference_bits());
-  std::vector<uint8_t> codes(static_cast<size_t>(columns) * nibbles + 16);
+  const int nibbles = conv.difference.nibbles, pairs = static_cast<int>(conv.pairs.size());
+  std::vector<uint16_t> entries(static_cast<size_t>(columns + 1) / 2 * nibbles + 16);
   const size_t image = static_cast<size_t>(size.height) * size.width * conv.in_channels;
+  const size_t count = words_of(conv.difference_bits());
   for (int n = 0; n < size.count; ++n) {
     for (int y = 0; y < rows; ++y) {
-      conv.kernels->difference_codes(conv, x + n * image, size, y, codes.data());
+      conv.kernels->difference_row(conv, x + n * image, size, y, entries.data());
       for (int column = 0; column < columns; ++column, words += count) {
         std::fill_n(words, count, 0);
-        for (int i = 0; i < nibbles; ++i) {
-          words[i / 16] |= static_cast<uint64_t>(codes[static_cast<size_t>(column) * nibbles + i]) << (i % 16 * 4);
+        const uint16_t* run = entries.data() + static_cast<size_t>(column / 2) * nibbles;
+        for (int bit = 0; bit < conv.difference_bits(); ++bit) {
+          const int place = conv.difference_place(bit / pairs, bit % pairs), both = run[place / 4] / 16;
+          const int code = column % 2 ? both / (kOutside + 1) : both % (kOutside + 1);
+          words[bit / 64] |= static_cast<uint64_t>(code >> place % 4 & 1) << bit % 64;
         }
       }
     }

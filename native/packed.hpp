@@ -23,10 +23,11 @@ constexpr int kOutside = 16;       // code of a nibble outside the map
 constexpr int kMostNibbles = 63;   // four mismatches each fit a byte
 constexpr int kMostProducts = 32767;
 
-// Eight floats, eight ints, eight counts; loads from any address.
+// Eight floats, eight ints, eight counts, sixteen entries; loads from any address.
 typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(32), aligned(4)));
 typedef uint16_t Shorts __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint16_t Entries __attribute__((vector_size(32), aligned(2), may_alias));
 constexpr int kLanes = 8;
 
 struct PixelPair {
@@ -41,12 +42,20 @@ inline int words_of(int bits) { return (bits + 63) / 64; }
 inline int nibbles_of(int bits) { return (bits + 3) / 4; }
 inline int steps(int side, int stride) { return (side - 1) / stride + 1; }
 
-// A run of at most kMostNibbles nibbles: where it starts in a row of entries and among the weights' lines.
+// Nibbles of one kernel row (differences have one): at most kMostNibbles of them from its entry `column` on.
+struct Segment {
+  int row, column, nibbles;
+};
+
+// Segments with at most kMostNibbles nibbles in all, and where they start among the weights' lines.
 struct Chunk {
-  int row;      // kernel row (0 for differences)
-  int column;   // first entry within the row
-  int nibbles;
+  std::vector<Segment> segments;
   size_t line;
+};
+
+// A segment of one call: its first entry relative to the pixel pair's.
+struct Run {
+  size_t offset, nibbles;
 };
 
 // One branch's weights for one instruction set: [output block][nibble][kBlock bytes], and how to walk over them.
@@ -85,6 +94,9 @@ struct BinaryConv {
 
   int plain_channels() const { return in_channels - differing; }
   int difference_bits() const { return differing * static_cast<int>(pairs.size()); }
+  // The place of a difference among the nibbles' bits: eight pairs at a time, channel by channel. They take two nibbles
+  // of each channel, even where some are missing.
+  int difference_place(int channel, int pair) const { return 8 * (pair / 8 * differing + channel) + pair % 8; }
   int blocks() const { return (out_channels + kBlock - 1) / kBlock; }
 
   void set_norms(const float* difference_scale, const float* difference_shift, const float* plain_scale,
@@ -130,8 +142,8 @@ struct Kernels {
   bool (*supported)();
   int vector_bytes;  // of the lookup; decides the order of weights in a block
   void (*pack_signs)(const float* x, size_t pixels, int channels, uint64_t* words);
-  // Codes of the difference signs of output row `y`, and up to 16 bytes beyond them.
-  void (*difference_codes)(const BinaryConv& conv, const float* x, MapSize size, int y, uint8_t* codes);
+  // Entries of the difference signs of output row `y`, and up to 16 beyond them.
+  void (*difference_row)(const BinaryConv& conv, const float* x, MapSize size, int y, uint16_t* entries);
   // Output rows [y0, y1) of image `n`, output blocks [b0, b1).
   void (*binary_band)(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int y1, int b0, int b1);
   void (*float_band)(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1);
@@ -151,7 +163,7 @@ const Kernels& choose_kernels();
 const uint8_t* pair_tables();
 
 void pack_signs(const Kernels& kernels, const float* x, size_t pixels, int channels, uint64_t* words);
-// Difference bits in words_of(bits) words per output pixel: quads of channels, then pairs, then the quad's channels.
+// Difference bits in words_of(bits) words per output pixel: channel by channel, the pairs of each.
 void pack_differences(const BinaryConv& conv, const float* x, MapSize size, uint64_t* words);
 
 // Shortcuts: average pooling 2x2 (windows cut at odd sides), max pooling 3x3 / 2, and the joined copies of ReplicaPool.

@@ -46,9 +46,9 @@ struct Avx512 {
 
 struct Isa : EightLanes {
   template <int kBlocks>
-  static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
-                         int nibbles, bool fresh, uint16_t* const (&sums)[kBlocks]) {
-    accumulate_by_lookup<Avx512, kBlocks>(tables, entries, weights, nibbles, fresh, sums);
+  static void accumulate(const uint8_t* tables, const uint16_t* entries, const Run* runs, const Run* end,
+                         const uint8_t* const (&weights)[kBlocks], bool fresh, uint16_t* const (&sums)[kBlocks]) {
+    accumulate_by_lookup<Avx512, kBlocks>(tables, entries, runs, end, weights, fresh, sums);
   }
 };
 
@@ -65,7 +65,7 @@ bool supported() {
 }  // namespace
 
 const Kernels avx512_kernels = {
-    "avx512", supported, Avx512::bytes, pack_signs_here, difference_codes_here, binary_band_here, float_band_here,
+    "avx512", supported, Avx512::bytes, pack_signs_here, difference_row_here, binary_band_here, float_band_here,
 };
 
 }  // namespace pixeldiff

@@ -1,11 +1,10 @@
 // The work of one thread, written once and compiled for each instruction set. The including file defines `Isa`:
 //
-//   accumulate(tables, entries, weights, nibbles, fresh, sums)           mismatches of a pair with one or two blocks of
+//   accumulate(tables, entries, runs, end, weights, fresh, sums)         mismatches of a pair with one or two blocks of
 //                                                                        outputs, written to sums if fresh, else added
-//   compare<one_minus>(centre, plus, minus, quads)                       signs of 8 differences of 8 channels, 16 bytes
+//   alternate(a, b)                                                      the even shorts of a, the odd ones of b
 //   at_least(a, b)                                                       8 bits: a[i] >= b[i]
 //   expand(word, codes)                                                  64 bits -> 16 nibbles, one per byte
-//   extract(word, mask)                                                  the masked bits, closed up
 //   widen(counts)                                                        8 counts as floats
 //   multiply_add(a, b, c)                                                a * b + c, fused where the set has it
 //
@@ -16,6 +15,7 @@ constexpr int kTilePairs = 16;         // pixel pairs that share one walk over a
 
 inline Floats load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
 inline void store(float* p, Floats v) { *reinterpret_cast<Floats*>(p) = v; }
+inline Entries repeat(uint16_t v) { return Entries{v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v}; }
 
 void pack_signs_here(const float* x, size_t pixels, int channels, uint64_t* words) {
   const Floats zero = {};
@@ -35,34 +35,34 @@ void pack_signs_here(const float* x, size_t pixels, int channels, uint64_t* word
 
 // --- differences ---------------------------------------------------------------------------------------------------
 
-// The differing channels of some input rows, zeros outside the map: every pixel pair is then two constant offsets from the
-// centre, without a look at the border. Channels by eights stand pixel by pixel. The one to seven left over would waste
-// most of a vector, so they have rows of their own, `narrow` floats per pixel, and a vector of them holds several pixels.
+// The differing channels of some input rows, `depth` floats per pixel, zeros outside the map: every pixel pair is then
+// two constant offsets from the centre, without a look at the border.
 struct Window {
   const BinaryConv& conv;
   MapSize size;
-  int reach;          // pixels read to each side
-  int wide, narrow;   // floats per pixel: a multiple of eight, and 0, 1, 2, 4 or 8
-  struct Offsets {    // in floats, filled up to a multiple of eight pairs
-    std::vector<ptrdiff_t> plus, minus;
-  } wide_offsets, narrow_offsets;
-  bool one_minus = true;  // all pairs have the same second pixel, as central ones do
+  int reach = 0;  // pixels read to each side
+  int depth, columns;
+  std::vector<ptrdiff_t> plus, minus;  // in floats, filled up to a multiple of eight pairs
+  bool one_minus = true;               // all pairs have the same second pixel, as central ones do
 
-  Window(const BinaryConv& conv, MapSize size) : conv(conv), size(size), reach(0) {
+  Window(const BinaryConv& conv, MapSize size) : conv(conv), size(size) {
     for (const PixelPair& p : conv.pairs) {
       reach = std::max({reach, std::abs(p.plus_y), std::abs(p.plus_x), std::abs(p.minus_y), std::abs(p.minus_x)});
       one_minus = one_minus && p.minus_y == conv.pairs[0].minus_y && p.minus_x == conv.pairs[0].minus_x;
     }
-    const int left = conv.differing % kLanes;
-    wide = conv.differing - left;
-    const bool several = conv.stride == 1 && conv.pairs.size() <= 8;  // pixels in a vector
-    narrow = left == 0 ? 0 : left > 4 || !several ? 8 : left > 2 ? 4 : left;
-    wide_offsets = offsets(wide);
-    narrow_offsets = offsets(narrow);
+    depth = (conv.differing + kLanes - 1) / kLanes * kLanes;
+    columns = size.width + 2 * reach + conv.stride;  // the last pair's second pixel may lie beyond the map
+    plus.assign((conv.pairs.size() + 7) / 8 * 8, 0);
+    minus = plus;
+    const auto place = [&](int y, int x) { return (static_cast<ptrdiff_t>(y) * columns + x) * depth; };
+    for (size_t i = 0; i < conv.pairs.size(); ++i) {
+      const PixelPair& p = conv.pairs[i];
+      plus[i] = place(p.plus_y, p.plus_x);
+      minus[i] = place(p.minus_y, p.minus_x);
+    }
   }
 
-  int width() const { return size.width + 2 * reach; }
-  size_t row_size() const { return static_cast<size_t>(width()) * (wide + narrow) + kLanes; }
+  size_t row_size() const { return static_cast<size_t>(columns) * depth; }
 
   void copy_row(const float* image, int row, float* target) const {
     if (row < 0 || row >= size.height) {
@@ -70,113 +70,75 @@ struct Window {
       return;
     }
     const float* x = image + static_cast<size_t>(row) * size.width * conv.in_channels;
-    copy_channels(x, wide, wide, target);
-    x += wide;
-    target += static_cast<size_t>(width()) * wide;
-    copy_channels(x, conv.differing - wide, narrow, target);
-    std::fill_n(target + width() * narrow, kLanes, 0.0f);
-  }
-
- private:
-  // `count` channels of each pixel of a row, `depth` floats apart, zeros beside the map.
-  void copy_channels(const float* x, int count, int depth, float* target) const {
-    const size_t margin = static_cast<size_t>(reach) * depth;
-    std::fill_n(target, margin, 0.0f);
-    target += margin;
+    std::fill_n(target, static_cast<size_t>(reach) * depth, 0.0f);
+    target += static_cast<size_t>(reach) * depth;
+    const int whole = depth <= conv.in_channels ? depth : depth - kLanes;  // channels that do not differ do no harm
     for (int column = 0; column < size.width; ++column, x += conv.in_channels, target += depth) {
-      for (int c = 0; c < count; ++c) target[c] = x[c];
+      for (int c = 0; c < whole; c += kLanes) store(target + c, load(x + c));
+      for (int c = whole; c < conv.differing; ++c) target[c] = x[c];
     }
-    std::fill_n(target, margin, 0.0f);
-  }
-
-  Offsets offsets(int depth) const {
-    Offsets found;
-    found.plus.assign((conv.pairs.size() + 7) / 8 * 8, 0);
-    found.minus = found.plus;
-    const ptrdiff_t row = row_size();
-    const auto place = [&](int y, int x) { return y * row + x * depth; };
-    for (size_t i = 0; i < conv.pairs.size(); ++i) {
-      const PixelPair& p = conv.pairs[i];
-      found.plus[i] = place(p.plus_y, p.plus_x);
-      found.minus[i] = place(p.minus_y, p.minus_x);
-    }
-    if (one_minus) std::fill(found.minus.begin(), found.minus.end(), found.minus[0]);
-    return found;
+    std::fill_n(target, static_cast<size_t>(reach + conv.stride) * depth, 0.0f);
   }
 };
 
-// Fewer than four channels are closed up, so that no lookup is wasted; eight pairs of them fill whole nibbles.
+// Eight pairs of eight channels of two pixels, as 16 entries: for each channel one of pairs 0 to 3, one of pairs 4 to 7.
 template <bool kOneMinus>
-void narrow_codes(const Window& window, const float* row, uint8_t* codes) {
+inline Entries compare(const float* first, const float* second, const ptrdiff_t* plus, const ptrdiff_t* minus,
+                       Entries used) {
+  const auto signs = [&](const float* centre, int i) {
+    return load(centre + plus[i]) >= load(centre + minus[kOneMinus ? 0 : i]);
+  };
+  Entries sum = {};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Entries bit = used & repeat(static_cast<uint16_t>(1 << i));
+    sum += Isa::alternate(signs(first, i), signs(first, i + 4)) & (bit * repeat(16));
+    sum += Isa::alternate(signs(second, i), signs(second, i + 4)) & (bit * repeat(16 * (kOutside + 1)));
+  }
+  return sum;
+}
+
+// Entries of one output row from the window's rows around it; writes up to 16 entries beyond.
+template <bool kOneMinus, bool kEight>
+void difference_row(const Window& window, const float* row, uint16_t* entries) {
   const BinaryConv& conv = window.conv;
-  const int columns = steps(window.size.width, conv.stride), pairs = static_cast<int>(conv.pairs.size());
-  const int narrow = window.narrow, left = conv.differing - window.wide, at_once = kLanes / narrow;
-  const int nibbles = conv.difference.nibbles;
-  const float* centre = row + static_cast<size_t>(window.width()) * window.wide + window.reach * narrow;
-  for (int x = 0; x < columns; x += at_once, centre += static_cast<size_t>(conv.stride) * at_once * narrow) {
-    for (int i = 0; i < pairs; i += 8) {
-      uint64_t quads[2];
-      Isa::template compare<kOneMinus>(centre, window.narrow_offsets.plus.data() + i,
-                                       window.narrow_offsets.minus.data() + i, reinterpret_cast<uint8_t*>(quads));
-      const int count = std::min(8, pairs - i);
-      for (int k = 0; k < kLanes; k += std::min(narrow, 4)) {  // four signs, or those of one pixel
-        const int first = narrow == 8 ? k : 0, channels = std::min(4, left - first), pixel = x + k / narrow;
-        if (pixel >= columns || channels <= 0) break;
-        uint8_t* target = codes + static_cast<size_t>(pixel) * nibbles + (window.wide + first) / 4 * pairs;
-        const uint64_t quad = quads[k / 4] >> k % 4;
-        if (channels == 4) {
-          std::memcpy(target + i, &quad, count == 8 ? 8 : count);
-          continue;
-        }
-        const uint64_t kept = 0x0101010101010101 * ((1u << channels) - 1);
-        const uint64_t used = count == 8 ? kept : kept & ((uint64_t{1} << 8 * count) - 1);
-        Isa::expand(Isa::extract(quad, used), target + i / 8 * 2 * channels);
+  const int columns = steps(window.size.width, conv.stride), channels = conv.differing;
+  const int pairs = kEight ? 8 : static_cast<int>(conv.pairs.size()), nibbles = conv.difference.nibbles;
+  const ptrdiff_t step = static_cast<ptrdiff_t>(conv.stride) * window.depth;
+  for (int i = 0; i < pairs; i += 8) {
+    ptrdiff_t plus[8], minus[8];  // copies: stores of entries alias everything else
+    std::copy_n(window.plus.data() + i, 8, plus);
+    std::copy_n(window.minus.data() + i, 8, minus);
+    Entries used = repeat(15);
+    for (int k = 0; !kEight && k < 16; ++k) {
+      used[k] &= static_cast<uint16_t>((1 << std::max(0, std::min(8, pairs - i) - k % 2 * 4)) - 1);
+    }
+    // Backwards: what the last channels write beyond their entries is written over.
+    for (int c = (channels - 1) / kLanes * kLanes; c >= 0; c -= kLanes) {
+      const size_t bytes = kEight ? sizeof(Entries) : std::min(kLanes, channels - c) * 2 * sizeof(*entries);
+      const float* centre = row + static_cast<size_t>(window.reach) * window.depth + c;
+      uint16_t* target = entries + i / 4 * channels + 2 * c;
+      for (int x = 0; x < columns; x += 2, centre += 2 * step, target += nibbles) {
+        const Entries found = compare<kOneMinus>(centre, centre + step, plus, minus, used);
+        std::memcpy(target, &found, bytes);
       }
     }
   }
 }
 
-// Codes of one output row from the window's rows around it; writes up to 16 bytes beyond. Isa::compare gives two quads:
-// eight bytes each, one per pair, of four signs.
-template <bool kOneMinus>
-void difference_codes(const Window& window, const float* row, uint8_t* codes) {
-  const int columns = steps(window.size.width, window.conv.stride), stride = window.conv.stride;
-  const int pairs = static_cast<int>(window.conv.pairs.size()), nibbles = window.conv.difference.nibbles;
-  if (window.narrow) narrow_codes<kOneMinus>(window, row, codes);  // first: it may write beyond its codes
-  const float* centre = row + static_cast<size_t>(window.reach) * window.wide;
-  const ptrdiff_t *plus = window.wide_offsets.plus.data(), *minus = window.wide_offsets.minus.data();
-  uint8_t* pixel = codes;
-  for (int x = 0; x < columns; ++x, pixel += nibbles, centre += static_cast<size_t>(stride) * window.wide) {
-    if (pairs == 8) {  // as all kinds of 3x3 have
-      uint8_t* target = pixel;
-      for (int c = 0; c < window.wide; c += kLanes, target += 16) {
-        Isa::template compare<kOneMinus>(centre + c, plus, minus, target);
-      }
-      continue;
-    }
-    for (int c = 0; c < window.wide; c += kLanes) {
-      for (int i = 0; i < pairs; i += 8) {
-        uint8_t quads[16];
-        Isa::template compare<kOneMinus>(centre + c, plus + i, minus + i, quads);
-        for (int half = 0; half < 2; ++half) {
-          std::memcpy(pixel + (c / 4 + half) * pairs + i, quads + 8 * half, std::min(8, pairs - i));
-        }
-      }
-    }
-  }
+void difference_row(const Window& window, const float* row, uint16_t* entries) {
+  const bool eight = window.conv.pairs.size() == 8;  // as all kinds of 3x3 have
+  if (window.one_minus) return (eight ? difference_row<true, true> : difference_row<true, false>)(window, row, entries);
+  return (eight ? difference_row<false, true> : difference_row<false, false>)(window, row, entries);
 }
 
-void difference_codes(const Window& window, const float* row, uint8_t* codes) {
-  window.one_minus ? difference_codes<true>(window, row, codes) : difference_codes<false>(window, row, codes);
-}
-
-void difference_codes_here(const BinaryConv& conv, const float* image, MapSize size, int y, uint8_t* codes) {
+void difference_row_here(const BinaryConv& conv, const float* image, MapSize size, int y, uint16_t* entries) {
   const Window window(conv, size);
   std::vector<float> rows(window.row_size() * (2 * window.reach + 1));
   for (int i = -window.reach; i <= window.reach; ++i) {
     window.copy_row(image, y * conv.stride + i, rows.data() + (i + window.reach) * window.row_size());
   }
-  difference_codes(window, rows.data() + window.reach * window.row_size(), codes);
+  difference_row(window, rows.data() + window.reach * window.row_size(), entries);
 }
 
 // --- entries -------------------------------------------------------------------------------------------------------
@@ -187,6 +149,7 @@ struct Scratch {
   std::vector<uint64_t> words;
   std::vector<float> window;
   std::vector<uint16_t> plain, difference;
+  std::vector<Run> runs;
   alignas(64) uint16_t sums[2][2][kTilePairs * kPairSums];  // [branch][block]
 };
 
@@ -195,6 +158,9 @@ T* room(std::vector<T>& buffer, size_t size) {
   if (buffer.size() < size) buffer.resize(size);
   return buffer.data();
 }
+
+// The next address from which no vector straddles two cache lines.
+inline float* aligned(float* p) { return p + (0 - reinterpret_cast<uintptr_t>(p) / sizeof(float)) % kLanes; }
 
 // first[i] and second[i] are the codes of two pixels; entries are byte offsets into pair_tables().
 void join(const uint8_t* first, const uint8_t* second, size_t count, uint16_t* entries) {
@@ -242,26 +208,6 @@ void plain_row(const BinaryConv& conv, const BinaryCall& call, int n, int row, i
     }
   }
   join(codes, codes + static_cast<size_t>(conv.stride) * nibbles, count, entries);
-}
-
-// Entries of the difference signs of output rows [y0, y0 + rows), one run of nibbles per pixel pair.
-void difference_entries(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int rows, Scratch& scratch,
-                        uint16_t* entries) {
-  const Window window(conv, call.size);
-  const int nibbles = conv.difference.nibbles, columns = steps(call.size.width, conv.stride);
-  const int first = y0 * conv.stride - window.reach, input_rows = (rows - 1) * conv.stride + 2 * window.reach + 1;
-  const float* image = call.x + static_cast<size_t>(n) * call.size.height * call.size.width * conv.in_channels;
-  float* copied = room(scratch.window, input_rows * window.row_size());
-  for (int i = 0; i < input_rows; ++i) window.copy_row(image, first + i, copied + i * window.row_size());
-  uint8_t* codes = room(scratch.codes, static_cast<size_t>(columns + 1) * nibbles + 32);
-  for (int y = 0; y < rows; ++y) {
-    difference_codes(window, copied + (y * conv.stride + window.reach) * window.row_size(), codes);
-    std::memset(codes + static_cast<size_t>(columns) * nibbles, 0, nibbles);
-    for (int x = 0; x < columns; x += 2, entries += nibbles) {
-      const uint8_t* pixel = codes + static_cast<size_t>(x) * nibbles;
-      join(pixel, pixel + nibbles, (nibbles + 15) / 16 * 16, entries);  // whole vectors; the next run overwrites
-    }
-  }
 }
 
 // --- epilogue ------------------------------------------------------------------------------------------------------
@@ -356,18 +302,26 @@ struct Band {
   }
 
   void prepare() {
-    const int radius = conv.kernel_size / 2;
-    if (conv.plain.nibbles) {
-      const int input_rows = (rows - 1) * conv.stride + conv.kernel_size;
-      uint16_t* entries = room(scratch.plain, input_rows * plain_row_size);
-      for (int i = 0; i < input_rows; ++i) {
-        plain_row(conv, call, n, y0 * conv.stride - radius + i, entry_columns, scratch, entries + i * plain_row_size);
+    const Window window(conv, call.size);
+    const int radius = conv.kernel_size / 2, reach = window.reach, margin = std::max(radius, reach);
+    const int top = y0 * conv.stride, bottom = top + (rows - 1) * conv.stride, input_rows = bottom - top + 1;
+    const float* image = call.x + static_cast<size_t>(n) * call.size.height * call.size.width * conv.in_channels;
+    const size_t length = static_cast<size_t>(pairs) * conv.difference.nibbles;
+    uint16_t* plain = room(scratch.plain, (input_rows + 2 * radius) * plain_row_size);
+    float* copied = aligned(room(scratch.window, (input_rows + 2 * reach) * window.row_size() + kLanes));
+    uint16_t* difference = room(scratch.difference, rows * length + 16);
+    // One walk over the map, which is larger than the nearest caches, and over the window, which may be.
+    for (int row = top - margin; row <= bottom + margin; ++row) {
+      if (conv.plain.nibbles && row >= top - radius && row <= bottom + radius) {
+        plain_row(conv, call, n, row, entry_columns, scratch, plain + (row - top + radius) * plain_row_size);
       }
-    }
-    if (conv.difference.nibbles) {
-      const size_t row = static_cast<size_t>(pairs) * conv.difference.nibbles;
-      uint16_t* entries = room(scratch.difference, rows * row + 16);
-      difference_entries(conv, call, n, y0, rows, scratch, entries);
+      if (!conv.differing || row < top - reach || row > bottom + reach) continue;
+      window.copy_row(image, row, copied + (row - top + reach) * window.row_size());
+      const int centre = row - reach - top;  // the row that has all its neighbours now
+      if (centre >= 0 && centre % conv.stride == 0) {
+        const size_t y = centre / conv.stride;
+        difference_row(window, copied + (centre + reach) * window.row_size(), difference + y * length);
+      }
     }
   }
 
@@ -394,13 +348,17 @@ struct Band {
     for (int i = 0; i < count; ++i) entries[i] = plain ? plain_run(first + i) : difference_run(first + i);
     bool fresh = true;
     for (const Chunk& chunk : weights.chunks) {
-      const size_t offset = chunk.row * plain_row_size + chunk.column;
+      scratch.runs.clear();
+      for (const Segment& s : chunk.segments) {
+        scratch.runs.push_back({s.row * plain_row_size + s.column, static_cast<size_t>(s.nibbles)});
+      }
+      const Run *runs = scratch.runs.data(), *end = runs + scratch.runs.size();
       const uint8_t* bytes[kBlocks];
       for (int b = 0; b < kBlocks; ++b) bytes[b] = lines[b][chunk.line].bytes;
       for (int i = 0; i < count; ++i) {
         uint16_t* targets[kBlocks];
         for (int b = 0; b < kBlocks; ++b) targets[b] = sums[b] + i * kPairSums;
-        Isa::template accumulate<kBlocks>(tables, entries[i] + offset, bytes, chunk.nibbles, fresh, targets);
+        Isa::template accumulate<kBlocks>(tables, entries[i], runs, end, bytes, fresh, targets);
       }
       fresh = false;
     }

@@ -29,20 +29,23 @@ inline void look_up(const uint8_t* tables, const uint16_t* entries, const uint8_
 
 // Two blocks at once use each table four times (AVX2) while all sums stay in registers.
 template <class Vector, int kBlocks>
-inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* entries,
-                                 const uint8_t* const (&weights)[kBlocks], int nibbles, bool fresh,
+inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* entries, const Run* runs, const Run* end,
+                                 const uint8_t* const (&weights)[kBlocks], bool fresh,
                                  uint16_t* const (&sums)[kBlocks]) {
   constexpr int kVectors = kBlock / Vector::bytes;
   typename Vector::type total[kBlocks][kVectors], high[kBlocks][kVectors];
   for (int b = 0; b < kBlocks; ++b) {
     for (int v = 0; v < kVectors; ++v) total[b][v] = high[b][v] = Vector::zero();
   }
-  // What is left over by threes comes first: after the loop it would cost registers in it.
-  size_t k = nibbles % 3;
-  if (k == 2) look_up<Vector, 2>(tables, entries, weights, 0, total, high);
-  if (k == 1) look_up<Vector, 1>(tables, entries, weights, 0, total, high);
-  for (const size_t end = nibbles; k < end; k += 3) {
-    look_up<Vector, 3>(tables, entries + k, weights, k * kBlock, total, high);
+  for (size_t line = 0; runs < end; line += runs++->nibbles) {
+    const uint16_t* run = entries + runs->offset;
+    // What is left over by threes comes first: after the loop it would cost registers in it.
+    size_t k = runs->nibbles % 3;
+    if (k == 2) look_up<Vector, 2>(tables, run, weights, line * kBlock, total, high);
+    if (k == 1) look_up<Vector, 1>(tables, run, weights, line * kBlock, total, high);
+    for (; k < runs->nibbles; k += 3) {
+      look_up<Vector, 3>(tables, run + k, weights, (line + k) * kBlock, total, high);
+    }
   }
   for (int b = 0; b < kBlocks; ++b) {
     for (int v = 0; v < kVectors; ++v) {

@@ -223,7 +223,7 @@ void bind_packed(nb::module_& m) {
       .def("__call__", &call_binary, "x"_a, "bits"_a = nb::none(), "shortcut"_a = nb::none(), "threads"_a = 0,
            "The layer's output plus the shortcut, and its packed signs.")
       .def("sums", &binary_sums, "x"_a, "threads"_a = 0, "The integer sums of the difference and the plain branch.")
-      .def("pack_differences", &difference_bits, "x"_a, "Signs of the differences, by quads of channels, then pairs.")
+      .def("pack_differences", &difference_bits, "x"_a, "Signs of the differences, channel by channel, the pairs of each.")
       .def_prop_ro("instruction_set", [](const BinaryConv& conv) { return std::string(conv.kernels->name); });
   nb::class_<FloatConv>(m, "FloatConv", "Float convolution, scale and shift, RPReLU.")
       .def(nb::new_(&make_float), "weight"_a, "stride"_a, "norm"_a, "activation"_a = nb::none())

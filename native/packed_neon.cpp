@@ -46,19 +46,21 @@ struct Halves {
   }
 };
 
-#include "packed_scalar.inl"
-
-struct Isa : Scalar<Isa> {
+struct Isa {
   template <int kBlocks>
-  static void accumulate(const uint8_t* tables, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks],
-                         int nibbles, bool fresh, uint16_t* const (&sums)[kBlocks]) {
-    accumulate_by_lookup<Neon, kBlocks>(tables, entries, weights, nibbles, fresh, sums);
+  static void accumulate(const uint8_t* tables, const uint16_t* entries, const Run* runs, const Run* end,
+                         const uint8_t* const (&weights)[kBlocks], bool fresh, uint16_t* const (&sums)[kBlocks]) {
+    accumulate_by_lookup<Neon, kBlocks>(tables, entries, runs, end, weights, fresh, sums);
   }
   static unsigned at_least(Floats a, Floats b) {
     const uint32x4_t places = {1, 2, 4, 8};
     const Halves x(a), y(b);
     return vaddvq_u32(vandq_u32(vcgeq_f32(x.low, y.low), places)) |
            vaddvq_u32(vandq_u32(vcgeq_f32(x.high, y.high), places)) << 4;
+  }
+  static Entries alternate(Ints a, Ints b) {
+    const Ints low = Ints{} + 0xffff;
+    return (Entries)((a & low) | (b & ~low));
   }
   static Floats widen(const uint16_t* counts) {
     const uint16x8_t v = vld1q_u16(counts);
@@ -81,7 +83,7 @@ bool supported() { return true; }
 }  // namespace
 
 const Kernels neon_kernels = {
-    "neon", supported, Neon::bytes, pack_signs_here, difference_codes_here, binary_band_here, float_band_here,
+    "neon", supported, Neon::bytes, pack_signs_here, difference_row_here, binary_band_here, float_band_here,
 };
 
 }  // namespace pixeldiff

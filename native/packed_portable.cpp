@@ -9,9 +9,7 @@
 namespace pixeldiff {
 namespace {
 
-#include "packed_scalar.inl"
-
-struct Isa : Scalar<Isa> {
+struct Isa {
   // Mismatches of both pixels of one pair; the loops over a block become whatever vectors the compiler has.
   static void count(const uint16_t* entries, const uint8_t* weights, int nibbles, uint16_t* sums) {
     uint8_t first[kBlock] = {}, second[kBlock] = {};
@@ -32,17 +30,24 @@ struct Isa : Scalar<Isa> {
     }
   }
   template <int kBlocks>
-  static void accumulate(const uint8_t*, const uint16_t* entries, const uint8_t* const (&weights)[kBlocks], int nibbles,
-                         bool fresh, uint16_t* const (&sums)[kBlocks]) {
+  static void accumulate(const uint8_t*, const uint16_t* entries, const Run* runs, const Run* end,
+                         const uint8_t* const (&weights)[kBlocks], bool fresh, uint16_t* const (&sums)[kBlocks]) {
     for (int b = 0; b < kBlocks; ++b) {
       if (fresh) std::fill_n(sums[b], 2 * kBlock, uint16_t{0});
-      count(entries, weights[b], nibbles, sums[b]);
+      const uint8_t* line = weights[b];
+      for (const Run* run = runs; run < end; line += run++->nibbles * kBlock) {
+        count(entries + run->offset, line, static_cast<int>(run->nibbles), sums[b]);
+      }
     }
   }
   static unsigned at_least(Floats a, Floats b) {
     unsigned mask = 0;
     for (int i = 0; i < 8; ++i) mask |= static_cast<unsigned>(a[i] >= b[i]) << i;
     return mask;
+  }
+  static Entries alternate(Ints a, Ints b) {
+    const Ints low = Ints{} + 0xffff;
+    return (Entries)((a & low) | (b & ~low));
   }
   static Floats widen(const uint16_t* counts) {
     return __builtin_convertvector(__builtin_convertvector(*reinterpret_cast<const Shorts*>(counts), Ints), Floats);
@@ -62,7 +67,7 @@ bool supported() { return true; }
 }  // namespace
 
 const Kernels portable_kernels = {
-    "portable", supported, 1, pack_signs_here, difference_codes_here, binary_band_here, float_band_here,
+    "portable", supported, 1, pack_signs_here, difference_row_here, binary_band_here, float_band_here,
 };
 
 }  // namespace pixeldiff

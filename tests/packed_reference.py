@@ -38,10 +38,9 @@ def difference_bits(x: NDArray, differing: int, pairs: list, stride: int) -> NDA
 
 
 def pack_differences(x: NDArray, differing: int, pairs: list, stride: int) -> NDArray[np.uint64]:
-    """Quads of channels (the last may hold fewer), within a quad the pairs, within a pair the quad's channels."""
+    """Channel by channel, the pairs of each."""
     bits = difference_bits(x, differing, pairs, stride)
-    quads = [bits[..., c : c + 4, :].swapaxes(-1, -2) for c in range(0, differing, 4)]
-    return pack(np.concatenate([q.reshape(*q.shape[:3], -1) for q in quads], axis=-1))
+    return pack(bits.reshape(*bits.shape[:3], -1))
 
 
 def difference_sums(x: NDArray, signs: NDArray, pairs: list, stride: int) -> NDArray[np.int64]:
