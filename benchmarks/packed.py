@@ -5,8 +5,8 @@ python benchmarks/packed.py [--quick] [--threads N] --json FILE
 Layers: 3x3, stride 1, C -> C. Ours take floats and give floats: signs or differences packed, sums, two batch norms,
 RPReLU, shortcut, repacked signs. The others do less: ONNX Runtime and torch a bare float32 convolution, OpenVINO the
 sign and its BinaryConvolution. Contenders run in turns, in short blocks with a pause, so that other load and threads
-that still spin meet all of them alike. Ratios are of the best times; medians are listed beside them. Bi-PDC against vanilla
-is the median ratio of neighbouring calls.
+that still spin meet all of them alike. Ratios are of the best times; medians are listed beside them. Bi-PDC against
+vanilla is the median ratio of neighbouring calls.
 
 Networks: 224x224, one picture. "twin" is the float32 network of the same topology (every binary layer a float
 convolution with one batch norm), "float_resnet18" the ordinary float ResNet-18.
