@@ -42,8 +42,8 @@ struct Window {
   MapSize size;
   int reach = 0;  // pixels read to each side
   int depth, columns;
-  std::vector<ptrdiff_t> plus, minus;  // in floats, filled up to a multiple of eight pairs
-  bool one_minus = true;               // all pairs have the same second pixel, as central ones do
+  ptrdiff_t plus[256], minus[256];  // in floats, filled up to a multiple of eight pairs
+  bool one_minus = true;            // all pairs have the same second pixel, as central ones do
 
   Window(const BinaryConv& conv, MapSize size) : conv(conv), size(size) {
     for (const PixelPair& p : conv.pairs) {
@@ -52,11 +52,10 @@ struct Window {
     }
     depth = (conv.differing + kLanes - 1) / kLanes * kLanes;
     columns = size.width + 2 * reach + conv.stride;  // the last pair's second pixel may lie beyond the map
-    plus.assign((conv.pairs.size() + 7) / 8 * 8, 0);
-    minus = plus;
     const auto place = [&](int y, int x) { return (static_cast<ptrdiff_t>(y) * columns + x) * depth; };
-    for (size_t i = 0; i < conv.pairs.size(); ++i) {
-      const PixelPair& p = conv.pairs[i];
+    const size_t count = conv.pairs.size();
+    for (size_t i = 0; i < (count + 7) / 8 * 8; ++i) {
+      const PixelPair p = i < count ? conv.pairs[i] : PixelPair{};
       plus[i] = place(p.plus_y, p.plus_x);
       minus[i] = place(p.minus_y, p.minus_x);
     }
@@ -107,8 +106,8 @@ void difference_row(const Window& window, const float* row, uint16_t* entries) {
   const ptrdiff_t step = static_cast<ptrdiff_t>(conv.stride) * window.depth;
   for (int i = 0; i < pairs; i += 8) {
     ptrdiff_t plus[8], minus[8];  // copies: stores of entries alias everything else
-    std::copy_n(window.plus.data() + i, 8, plus);
-    std::copy_n(window.minus.data() + i, 8, minus);
+    std::copy_n(window.plus + i, 8, plus);
+    std::copy_n(window.minus + i, 8, minus);
     Entries used = repeat(15);
     for (int k = 0; !kEight && k < 16; ++k) {
       used[k] &= static_cast<uint16_t>((1 << std::max(0, std::min(8, pairs - i) - k % 2 * 4)) - 1);
