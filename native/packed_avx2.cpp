@@ -44,13 +44,7 @@ struct Avx2 {
 
 #include "packed_x86.inl"
 
-struct Isa : EightLanes {
-  template <int kBlocks>
-  static void accumulate(const uint8_t* tables, const uint16_t* entries, const Run* runs, const Run* end,
-                         const uint8_t* const (&weights)[kBlocks], bool fresh, uint16_t* const (&sums)[kBlocks]) {
-    accumulate_by_lookup<Avx2, kBlocks>(tables, entries, runs, end, weights, fresh, sums);
-  }
-};
+struct Isa : EightLanes, Lookup<Avx2> {};
 
 #include "packed_band.inl"
 

@@ -28,32 +28,34 @@ inline void look_up(const uint8_t* tables, const uint16_t* entries, const uint8_
 }
 
 // Two blocks at once use each table four times (AVX2) while all sums stay in registers.
-template <class Vector, int kBlocks>
-inline void accumulate_by_lookup(const uint8_t* tables, const uint16_t* entries, const Run* runs, const Run* end,
-                                 const uint8_t* const (&weights)[kBlocks], bool fresh,
-                                 uint16_t* const (&sums)[kBlocks]) {
-  constexpr int kVectors = kBlock / Vector::bytes;
-  typename Vector::type total[kBlocks][kVectors], high[kBlocks][kVectors];
-  for (int b = 0; b < kBlocks; ++b) {
-    for (int v = 0; v < kVectors; ++v) total[b][v] = high[b][v] = Vector::zero();
-  }
-  for (size_t line = 0; runs < end; line += runs++->nibbles) {
-    const uint16_t* run = entries + runs->offset;
-    // What is left over by threes comes first: after the loop it would cost registers in it.
-    size_t k = runs->nibbles % 3;
-    if (k == 2) look_up<Vector, 2>(tables, run, weights, line * kBlock, total, high);
-    if (k == 1) look_up<Vector, 1>(tables, run, weights, line * kBlock, total, high);
-    for (; k < runs->nibbles; k += 3) {
-      look_up<Vector, 3>(tables, run + k, weights, (line + k) * kBlock, total, high);
+template <class Vector>
+struct Lookup {
+  template <int kBlocks>
+  static void accumulate(const uint8_t* tables, const uint16_t* entries, const Run* runs, const Run* end,
+                         const uint8_t* const (&weights)[kBlocks], bool fresh, uint16_t* const (&sums)[kBlocks]) {
+    constexpr int kVectors = kBlock / Vector::bytes;
+    typename Vector::type total[kBlocks][kVectors], high[kBlocks][kVectors];
+    for (int b = 0; b < kBlocks; ++b) {
+      for (int v = 0; v < kVectors; ++v) total[b][v] = high[b][v] = Vector::zero();
+    }
+    for (size_t line = 0; runs < end; line += runs++->nibbles) {
+      const uint16_t* run = entries + runs->offset;
+      // What is left over by threes comes first: after the loop it would cost registers in it.
+      size_t k = runs->nibbles % 3;
+      if (k == 2) look_up<Vector, 2>(tables, run, weights, line * kBlock, total, high);
+      if (k == 1) look_up<Vector, 1>(tables, run, weights, line * kBlock, total, high);
+      for (; k < runs->nibbles; k += 3) {
+        look_up<Vector, 3>(tables, run + k, weights, (line + k) * kBlock, total, high);
+      }
+    }
+    for (int b = 0; b < kBlocks; ++b) {
+      for (int v = 0; v < kVectors; ++v) {
+        const auto low = Vector::minus_sixteen_times(total[b][v], high[b][v]);
+        fresh ? Vector::template split<false>(low, sums[b] + v * Vector::bytes)
+              : Vector::template split<true>(low, sums[b] + v * Vector::bytes);
+        fresh ? Vector::template split<false>(high[b][v], sums[b] + kBlock + v * Vector::bytes)
+              : Vector::template split<true>(high[b][v], sums[b] + kBlock + v * Vector::bytes);
+      }
     }
   }
-  for (int b = 0; b < kBlocks; ++b) {
-    for (int v = 0; v < kVectors; ++v) {
-      const auto low = Vector::minus_sixteen_times(total[b][v], high[b][v]);
-      fresh ? Vector::template split<false>(low, sums[b] + v * Vector::bytes)
-            : Vector::template split<true>(low, sums[b] + v * Vector::bytes);
-      fresh ? Vector::template split<false>(high[b][v], sums[b] + kBlock + v * Vector::bytes)
-            : Vector::template split<true>(high[b][v], sums[b] + kBlock + v * Vector::bytes);
-    }
-  }
-}
+};

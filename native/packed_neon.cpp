@@ -46,12 +46,7 @@ struct Halves {
   }
 };
 
-struct Isa {
-  template <int kBlocks>
-  static void accumulate(const uint8_t* tables, const uint16_t* entries, const Run* runs, const Run* end,
-                         const uint8_t* const (&weights)[kBlocks], bool fresh, uint16_t* const (&sums)[kBlocks]) {
-    accumulate_by_lookup<Neon, kBlocks>(tables, entries, runs, end, weights, fresh, sums);
-  }
+struct Isa : Lookup<Neon> {
   static unsigned at_least(Floats a, Floats b) {
     const uint32x4_t places = {1, 2, 4, 8};
     const Halves x(a), y(b);
