@@ -4,7 +4,7 @@
 // a time: the mismatches of an activation nibble a with a weight nibble w are one entry of a table with 16 rows,
 // popcount(a ^ w). Vector shuffles look up 16 to 64 weights (one per output channel) in one instruction.
 //
-//   code   0..15, the bits of four channels of one pixel, or kOutside for a pixel outside the map
+//   code   0..15, four bits of one pixel (four channels, or four differences of one), or kOutside outside the map
 //   pair   two neighbouring output pixels share one lookup: byte = mismatches of the first | mismatches of the second << 4
 //   entry  uint16 offset of a pair's 16-byte table; tables of outside pixels are 0, so borders need no correction
 //
