@@ -21,6 +21,7 @@ from pixeldiff.tasks.edge_data import (
     normalise,
     read_label,
     read_pair,
+    recolour,
     warp,
 )
 
@@ -180,6 +181,46 @@ def test_scaling_keeps_shares(rng: np.random.Generator) -> None:
         _, found = warp(image, label, 0.0, False, scale, size, (0.0, 0.0))
         assert set(found.unique().tolist()) == {0, 85}
         assert (found[0] == 85).any(0).all()
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.6, 0.75, 0.8, 0.95])
+def test_shrinking_keeps_lines_thin(rng: np.random.Generator, scale: float) -> None:
+    """Every labelled pixel falls on one pixel of the smaller label: a line stays one pixel wide and unbroken."""
+    label = np.zeros((41, 60), np.uint8)
+    label[20], label[:, 33] = 255, 85
+    size = (round(41 * scale), round(60 * scale))
+    image = rng.integers(0, 256, (41, 60, 3), dtype=np.uint8)
+    _, found = warp(image, label, 0.0, False, scale, size, (0.0, 0.0))
+    expected = np.zeros(size, np.uint8)
+    for y, x in zip(*np.nonzero(label), strict=True):
+        place = int((y + 0.5) * size[0] / 41), int((x + 0.5) * size[1] / 60)
+        expected[place] = max(expected[place], label[y, x])
+    assert np.array_equal(found[0], expected)
+    assert (expected > 0).sum() == sum(size) - 1
+
+
+def test_recolour_is_its_definition(rng: np.random.Generator) -> None:
+    image = torch.from_numpy(rng.integers(0, 256, (3, 5, 7), dtype=np.uint8))
+    saturation, contrast, gains = 0.3, 1.4, torch.tensor([0.8, 1.0, 1.3])
+    grey = 0.299 * image[0].double() + 0.587 * image[1].double() + 0.114 * image[2].double()
+    found = recolour(image, saturation, contrast, gains)
+    for c in range(3):
+        for y in range(5):
+            for x in range(7):
+                value = grey[y, x] + saturation * (float(image[c, y, x]) - grey[y, x])
+                value = float(gains[c]) * (grey.mean() + contrast * (value - grey.mean()))
+                assert abs(int(found[c, y, x]) - min(255, max(0, float(value)))) <= 0.501
+    assert torch.equal(recolour(image, 1.0, 1.0, torch.ones(3)), image)
+
+
+def test_colours_vary_and_labels_do_not(tmp_path: Path, rng: np.random.Generator) -> None:
+    pair = write_pair(tmp_path, "a.png", "b.png", rng)
+    plain, coloured = EdgePairs([pair], 5, crop=16), EdgePairs([pair], 5, crop=16, colour=0.4)
+    for epoch in range(3):
+        (image, label), (other, same) = plain[(epoch, 0)], coloured[(epoch, 0)]
+        assert torch.equal(label, same)
+        assert not torch.equal(image, other)
+        assert torch.equal(other, EdgePairs([pair], 5, crop=16, colour=0.4)[(epoch, 0)][0])
 
 
 def test_entries_are_pure(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -54,6 +54,7 @@ def test_as_table_round_trip() -> None:
         ({"data": {"root": "x", "sources": []}}, ["data.sources"]),
         ({"data": {"root": "x", "sources": "train"}}, ["data.sources", "list"]),
         ({"data": {"root": "x", "sources": ["a"], "scales": [0]}}, ["scales"]),
+        ({"data": {"root": "x", "sources": ["a"], "colour": 0.6}}, ["data.colour", "0.6"]),
         ({"model": {"width": 3}}, ["[model]", "name"]),
         ({"model": "tiny"}, ["model", "table"]),
         ({"loop": 3}, ["loop", "table"]),

@@ -3,7 +3,7 @@
 A label is the share of annotators who marked a pixel, 0 to 1, kept as uint8 (255 = all). IGNORED is a value
 between "nobody" and any eta: what a rotated or padded picture does not cover is labelled so, and the loss skips it.
 The augmentation is that of HED (Xie and Tu, 2015): 16 rotations, a flip, three scales, each combination one entry of
-the epoch.
+the epoch. Random colours are ours, and off unless a recipe asks for them.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def warp(
     if scale < 1:  # average before sampling sparsely; of a label the largest share, or thin lines would fade
         shrunk = [max(1, round(side * scale)) for side in label.shape]
         picture = F.interpolate(picture, shrunk, mode="bilinear", antialias=True, align_corners=False)
-        truth = F.adaptive_max_pool2d(truth, shrunk)
+        truth = _shrunk_label(truth, shrunk)
     height, width = truth.shape[2:]
     factor = 2.0 if scale < 1 else 2.0 / scale
     y = (torch.arange(size[0]) - (size[0] - 1) / 2)[:, None]
@@ -196,6 +196,30 @@ def warp(
     truth = F.grid_sample(truth, grid, "nearest", "border", align_corners=False)
     truth[0, 0][(grid[0].abs() > 1 + 1e-4).any(-1)] = IGNORED
     return picture[0].round_().clamp_(0, 255).to(torch.uint8), truth[0].to(torch.uint8)
+
+
+def _shrunk_label(label: Tensor, size: list[int]) -> Tensor:
+    """Every pixel of (1, 1, H, W) falls on one pixel of the smaller map, where the largest share stays.
+
+    So a line of one pixel stays one pixel wide and unbroken; pooling windows overlap unless the factor is 1 / n.
+    """
+    rows, columns = (torch.arange(n).add(0.5).mul(m / n).long() for n, m in zip(label.shape[2:], size, strict=True))
+    index = rows[:, None] * size[1] + columns
+    return (
+        label.new_zeros(size[0] * size[1]).scatter_reduce(0, index.flatten(), label.flatten(), "amax").view(1, 1, *size)
+    )
+
+
+def recolour(image: Tensor, saturation: float, contrast: float, gains: Tensor) -> Tensor:
+    """Other colours for uint8 (3, H, W): x -> gain (m + contrast (g + saturation (x - g) - m)), clipped.
+
+    g is a pixel's grey (ITU-R 601), m the mean of g over the picture, and there is one gain for each of R, G and B.
+    """
+    x = image.float()
+    grey = (x * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(0)
+    mean = grey.mean()
+    x = gains.view(3, 1, 1) * (mean + contrast * (grey + saturation * (x - grey) - mean))
+    return x.round_().clamp_(0, 255).to(torch.uint8)
 
 
 class EdgePairs:
@@ -210,9 +234,10 @@ class EdgePairs:
         scales: tuple[float, ...] = (1.0,),
         crop: int = 0,
         fill: bool = False,
+        colour: float = 0.0,
     ) -> None:
         self.pairs, self.seed = pairs, seed
-        self.rotations, self.scales, self.crop, self.fill = rotations, scales, crop, fill
+        self.rotations, self.scales, self.crop, self.fill, self.colour = rotations, scales, crop, fill, colour
         self.versions = rotations * (1 + flips) * len(scales)
         self._cache: dict[Pair, tuple[np.ndarray, np.ndarray]] = {}
         self._room = CACHE_BYTES
@@ -256,7 +281,12 @@ class EdgePairs:
             whole = (max(1, math.floor(inner[1] + 1e-6)), max(1, math.floor(inner[0] + 1e-6)))
             size = (min(self.crop or whole[0], whole[0]), min(self.crop or whole[1], whole[1]))
             dy, dx = _rotated(_placed(rng, whole[0], size[0]), _placed(rng, whole[1], size[1]), angle)
-        return warp(image, label, angle, flip, scale, size, (dy, dx))
+        window, truth = warp(image, label, angle, flip, scale, size, (dy, dx))
+        if self.colour:
+            saturation, contrast, brightness = rng.uniform(-self.colour, self.colour, 3) * (2, 1, 1) + 1
+            tint = rng.uniform(-self.colour, self.colour, 3) / 4 + 1
+            window = recolour(window, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
+        return window, truth
 
 
 def _placed(rng: np.random.Generator, side: int, part: int) -> float:

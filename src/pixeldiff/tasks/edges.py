@@ -46,6 +46,7 @@ class Data:
     scales: tuple[float, ...] = (1.0,)  # HED's are 1, 0.5, 1.5
     crop: int = 0  # side of the random square windows; 0 is the whole picture
     fill: bool = False  # windows of rotated pictures: false keeps to the inscribed rectangle, true mirrors beyond
+    colour: float = 0.0  # up to 0.5: contrast and brightness vary by so much, saturation by twice, tint by a quarter
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -55,6 +56,8 @@ class Data:
                 "data needs rotations >= 1, crop >= 0 and scales > 0, "
                 f"got {self.rotations}, {self.crop} and {list(self.scales)}"
             )
+        if not 0 <= self.colour <= 0.5:
+            raise UserError(f"data.colour is how much colours vary, 0 to 0.5, got {self.colour}")
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,9 @@ class Task:
         self.settings: Loss = recipe.loss
         self.scored: Evaluate = recipe.evaluate
         pairs = _all_pairs(data.root, data.sources)
-        self.pairs = EdgePairs(pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill)
+        self.pairs = EdgePairs(
+            pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour
+        )
         self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
 
     def __len__(self) -> int:
