@@ -23,6 +23,8 @@ from pixeldiff.errors import UserError
 from pixeldiff.journal import Journal
 from pixeldiff.recipe import Schedule, parse_recipe, tomllib
 from pixeldiff.run import Positions, Run
+from pixeldiff.tasks.edge_data import list_pairs, normalise, read_pair
+from pixeldiff.tasks.edges import robust_loss
 from pixeldiff.train import learning_rate, train
 
 RECIPE = """
@@ -149,7 +151,14 @@ def test_learns_and_records(root: Path) -> None:
     described = read_metadata(root / "run/best.safetensors")
     assert described["recipe"]["seed"] == 3
     assert described["task"] == "edges"
-    assert load_model(root / "run/last.safetensors").config.width == 4
+    model = load_model(root / "run/last.safetensors")
+    assert model.config.width == 4
+    held_out = []
+    for pair in list_pairs(root, "photos:edges"):
+        image, label = read_pair(pair)
+        logits = model.side_logits(normalise(torch.from_numpy(image).permute(2, 0, 1)[None]))
+        held_out.append(robust_loss(logits, torch.from_numpy(label)[None, None] / 255).item())
+    assert scores[-1]["held_out_loss"] == pytest.approx(np.mean(held_out), rel=1e-4)
 
 
 def test_half_precision_learns_nearly_the_same(root: Path) -> None:

@@ -32,6 +32,7 @@ from pixeldiff.tasks.edge_data import (
     list_pairs,
     normalise,
     read_image,
+    read_pair,
 )
 
 
@@ -101,12 +102,19 @@ def robust_loss(logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: 
     return total
 
 
-def predict(model: nn.Module, image: np.ndarray) -> np.ndarray:
-    """The edge map of an RGB picture, float32 (H, W) in [0, 1]."""
+def logits_of(model: nn.Module, image: np.ndarray) -> list[Tensor]:
+    """The five maps of an RGB picture, without gradients."""
     device = next(model.parameters()).device
-    x = normalise(torch.from_numpy(image).permute(2, 0, 1)[None].to(device))
     with torch.no_grad():
-        edges: np.ndarray = torch.sigmoid(model(x))[0, 0].float().cpu().numpy()
+        maps: list[Tensor] = model.side_logits(  # type: ignore[operator]
+            normalise(torch.from_numpy(image).permute(2, 0, 1)[None].to(device))
+        )
+    return maps
+
+
+def as_edges(logits: list[Tensor]) -> np.ndarray:
+    """The edge map of these logits, float32 (H, W) in [0, 1]."""
+    edges: np.ndarray = torch.sigmoid(logits[-1])[0, 0].float().cpu().numpy()
     return edges
 
 
@@ -141,20 +149,22 @@ class Task:
         return robust_loss(logits, labels / 255, self.settings.eta, self.settings.balance).mean()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """ODS, OIS and AP of the benchmark (NMS radius 1) on the held-out pictures."""
+        """ODS, OIS and AP of the benchmark (NMS radius 1) on the held-out pictures, and their mean loss.
+
+        The loss is of whole pictures, so it is larger than that of windows; where it rises, the network overfits.
+        """
         if not self.held_out:
             return {}
-        counts = [
-            evaluate_image(
-                predict(model, read_image(pair.image)),
-                Truth((pair.label,)).load(),
-                self.scored.thresholds,
-                self.scored.max_dist,
-            )
-            for pair in self.held_out
-        ]
+        counts, losses = [], []
+        for pair in self.held_out:
+            image, label = read_pair(pair)
+            logits = logits_of(model, image)
+            shares = torch.from_numpy(label).to(logits[0].device)[None, None] / 255
+            losses.append(robust_loss(logits, shares, self.settings.eta, self.settings.balance).item())
+            truth = Truth((pair.label,)).load()
+            counts.append(evaluate_image(as_edges(logits), truth, self.scored.thresholds, self.scored.max_dist))
         summary = summarise(counts)
-        return {"ods": summary.ods, "ois": summary.ois, "ap": summary.ap}
+        return {"ods": summary.ods, "ois": summary.ois, "ap": summary.ap, "held_out_loss": sum(losses) / len(losses)}
 
     def preview(self, model: nn.Module) -> np.ndarray | None:
         """Four pictures side by side, their edges below, white on black."""
@@ -162,7 +172,7 @@ class Task:
         columns = []
         for pair in pairs:
             image = read_image(pair.image)
-            edges = np.rint(predict(model, image) * 255).astype(np.uint8)
+            edges = np.rint(as_edges(logits_of(model, image)) * 255).astype(np.uint8)
             columns.append(np.concatenate([image, np.repeat(edges[..., None], 3, axis=2)]))
         height = max(column.shape[0] for column in columns)
         return np.concatenate([np.pad(c, ((0, height - c.shape[0]), (0, 0), (0, 0))) for c in columns], axis=1)
