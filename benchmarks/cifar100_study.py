@@ -64,8 +64,10 @@ def train(path: Path, out: Path, threads: int) -> None:
 def scores(run: Path) -> dict[str, float] | None:
     """Final top-1 and top-5 of a finished run (the last weights, not the best ones)."""
     journal = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
-    scored = [line for line in lines if "top1" in line]
+    lines = journal.read_text().splitlines() if journal.exists() else []
+    scored = [
+        json.loads(line) for line in lines if '"top1"' in line and line.endswith("}")
+    ]  # a killed run's last is cut
     return {key: scored[-1][key] for key in ("top1", "top5", "seconds")} if scored else None
 
 
@@ -79,13 +81,13 @@ def collect(out: Path) -> dict[str, dict[int, dict[str, float]]]:
     return table
 
 
-def paired_difference(table: dict[str, dict[int, dict[str, float]]]) -> dict[str, float] | None:
+def paired_difference(table: dict[str, dict[int, dict[str, float]]]) -> dict[str, float | None] | None:
     """Bi-CPDC minus vanilla in top-1 over the seeds that both have."""
     ours, reference = table.get("bicpdc", {}), table.get("vanilla", {})
     differences = [ours[seed]["top1"] - reference[seed]["top1"] for seed in sorted(ours.keys() & reference.keys())]
     if not differences:
         return None
-    error = statistics.stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else float("nan")
+    error = statistics.stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else None
     return {"mean": statistics.mean(differences), "standard_error": error, "seeds": len(differences)}
 
 
@@ -97,10 +99,11 @@ def as_markdown(table: dict[str, dict[int, dict[str, float]]]) -> str:
         lines.append(f"| {WORDS[name]} | {len(runs)} | {cells[0]} | {cells[1]} |")
     difference = paired_difference(table)
     if difference:
+        error = difference["standard_error"]
         lines += [
             "",
-            f"Bi-CPDC minus vanilla, top-1, paired over {difference['seeds']:.0f} seeds: "
-            f"{difference['mean']:+.2f} +- {difference['standard_error']:.2f} (standard error).",
+            f"Bi-CPDC minus vanilla, top-1, paired over {difference['seeds']:.0f} seeds: {difference['mean']:+.2f} "
+            + ("(one pair has no error)." if error is None else f"+- {error:.2f} (standard error)."),
         ]
     return "\n".join(lines) + "\n"
 

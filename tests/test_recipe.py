@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 
@@ -70,6 +71,11 @@ def test_as_table_round_trip() -> None:
         ({"loop": {"workers": -1}}, ["loop.workers"]),
         ({"optimizer": {"lr": -1}}, ["optimizer.lr"]),
         ({"seed": -1}, ["seed"]),
+        ({"schedule": {"epochs": math.inf}}, ["schedule.epochs"]),
+        ({"model": {"name": "resnet18_cifar"}}, ["resnet18_cifar", "edges", "tiny"]),
+        ({"task": "classify", "data": {"root": "x"}}, ["tiny", "classify", "bipidinet18"]),
+        ({"data": {"root": "x", "sources": ["a"], "crop": 4}}, ["data.crop", "at least 8"]),
+        ({"evaluate": {"max_dist": -1.0}}, ["evaluate.max_dist"]),
     ],
 )
 def test_mistakes_name_the_key(change: dict, words: list[str]) -> None:

@@ -155,6 +155,16 @@ def test_predict_leaves_the_mode_alone(cifar):
     assert labels.tolist() == [i * 120 // 70 % 100 for i in range(70)]
 
 
+def test_folders_are_read_as_everywhere_else(tmp_path):
+    """16 bits per channel and transparency: what classify sees of a file is what training saw."""
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    Image.fromarray(np.full((16, 16), 32768, np.uint16)).save(tmp_path / "train/a/0.png")
+    Image.new("RGBA", (16, 16), (0, 0, 0, 0)).save(tmp_path / "train/a/1.png")
+    images, _ = FolderPictures(tmp_path, "train", size=8).plain(np.arange(2))
+    assert images[0].unique().tolist() == [128]
+    assert images[1].unique().tolist() == [255]
+
+
 def test_bad_input(cifar, folder, tmp_path):
     with pytest.raises(UserError, match="is not CIFAR-100"):
         Task(recipe(folder))
@@ -175,7 +185,10 @@ def test_bad_input(cifar, folder, tmp_path):
         Task(recipe(folder, data={"dataset": "folder"})).evaluate(torch.nn.Identity())
     (folder / "val" / "yellow").rmdir()
     (folder / "val" / "red" / "0.png").write_bytes(b"damaged")
-    with pytest.raises(UserError, match="cannot read"):
+    for wrong in ({"batch": 0}, {"pictures": -3}):
+        with pytest.raises(UserError, match="evaluate needs"):
+            recipe(cifar, evaluate=wrong)
+    with pytest.raises(UserError, match="not a picture"):
         FolderPictures(folder, "val").plain(np.arange(6))
 
 

@@ -161,6 +161,33 @@ def test_learns_and_records(root: Path) -> None:
     assert scores[-1]["held_out_loss"] == pytest.approx(np.mean(held_out), rel=1e-4)
 
 
+def test_checkpoints_from_before_a_key_existed_go_on(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = small_recipe(root, epochs=1)
+    train(recipe, root / "run")
+    state = torch.load(root / "run/checkpoint.pt", weights_only=True)
+    del state["recipe"]["data"]["colour"], state["recipe"]["initial"]
+    torch.save(state, root / "run/checkpoint.pt")
+    capsys.readouterr()
+    assert train(recipe, root / "run")
+    assert "another" not in capsys.readouterr().err
+    with pytest.raises(UserError, match="another data"):
+        train(small_recipe(root, epochs=1, data={"colour": 0.1}), root / "run")
+
+
+def test_weights_survive_a_failing_score(root: Path) -> None:
+    for folder in ("held", "held-edges"):
+        (root / folder).mkdir()
+        (root / folder / "a.png").write_text("no picture")
+    with pytest.raises(UserError, match="not a picture"):
+        train(small_recipe(root, epochs=1, evaluate={"sources": ["held:held-edges"]}), root / "run")
+    assert load_model(root / "run/weights/4.safetensors").config.width == 4
+
+
+def test_small_windows_are_refused(root: Path) -> None:
+    with pytest.raises(UserError, match=r"photos/\d.png .*gives 5x4 pixels.*data.scales"):
+        train(small_recipe(root, data={"crop": 0, "scales": [0.18]}), root / "run")
+
+
 def test_half_precision_learns_nearly_the_same(root: Path) -> None:
     train(small_recipe(root, epochs=1), root / "full")
     train(small_recipe(root, epochs=1, loop={"bf16": True}), root / "half")
@@ -168,12 +195,16 @@ def test_half_precision_learns_nearly_the_same(root: Path) -> None:
     assert losses(root / "half") != losses(root / "full")
 
 
-def test_channels_last_reaches_the_first_layer(root: Path) -> None:
-    run = Run(small_recipe(root), root / "run", torch.device("cpu"))
-    pictures, *labels = (run.placed(part) for part in run.task.collate([run.task[0, 0], run.task[0, 1]]))
-    assert pictures.is_contiguous(memory_format=torch.channels_last)
-    assert run.model.stem(pictures.float()).is_contiguous(memory_format=torch.channels_last)
-    assert labels
+@pytest.mark.parametrize("last", [True, False])
+def test_channels_last_reaches_the_first_layer(root: Path, last: bool) -> None:
+    run = Run(small_recipe(root, loop={"channels_last": last}), root / "run", torch.device("cpu"))
+    pictures, labels = run.task.collate([run.task[0, 0], run.task[0, 1]])
+    wanted = torch.channels_last if last else torch.contiguous_format
+    for layout in (torch.channels_last, torch.contiguous_format):  # as tasks may hand them over
+        placed = run.placed(pictures.contiguous(memory_format=layout))
+        assert placed.is_contiguous(memory_format=wanted)
+        assert run.model.stem(placed.float()).is_contiguous(memory_format=wanted)
+    assert torch.equal(run.placed(labels), labels)
 
 
 def test_average_is_the_definition(root: Path) -> None:
@@ -305,6 +336,11 @@ def test_a_full_disk_at_the_end_is_not_called_done(root: Path) -> None:
     assert not train(recipe, root / "run")
     assert (root / "run/last.safetensors").exists(), "weights come before the checkpoint that calls them finished"
     assert train(recipe, root / "run")
+
+
+def test_warnings_say_names_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Journal(tmp_path, 0, 10).warn("not saved: runs/[a]/[/b]")
+    assert "runs/[a]/[/b]" in capsys.readouterr().err
 
 
 def test_the_journal_survives_what_tensorboard_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

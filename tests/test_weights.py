@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 import torch
 
@@ -63,7 +64,7 @@ DESCRIBED = {"commit": "abc", "steps": 3, "wall_clock_hours": 0.5, "recipe": {"s
 def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
     save_model(create_model("tiny", width=4, side_channels=2), weights_file, {"task": "edges", **DESCRIBED})
-    scores = {"ods": 0.70004, "ois": 0.72, "ap": 0.6, "r50": 0.9}
+    scores = {"ods": 0.70004, "ois": 0.72, "ap": 0.6, "r50": 0.9, "sha256": weights.sha256(weights_file)}
     card = json.loads(ship.ship("pidinet_tiny", weights_file, scores, **FACTS).read_text())
     check_card(card, ship.FOLDER)
     assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("tiny", 0.7, 4, 0.5)
@@ -75,7 +76,12 @@ def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
     model = create_model("resnet18_bipdc_cifar", width=0.125)
     save_model(model, weights_file, {"task": "classify", "labels": [f"class {i}" for i in range(100)], **DESCRIBED})
-    card = json.loads(ship.ship("small-cifar100", weights_file, {"top1": 41.5, "top5": 70.25}, **FACTS).read_text())
+    scores = {"top1": 41.5, "top5": 70.25, "sha256": weights.sha256(weights_file)}
+    for wrong in ({"results": [scores]}, {**scores, "sha256": "0"}):  # nothing may be replaced then
+        with pytest.raises(click.UsageError, match="not the scores of"):
+            ship.ship("small-cifar100", weights_file, wrong, **FACTS)
+    assert not list(ship.FOLDER.iterdir())
+    card = json.loads(ship.ship("small-cifar100", weights_file, scores, **FACTS).read_text())
     check_card(card, ship.FOLDER)
     assert card["files"].keys() == {".pdn", ".safetensors"}
     assert (card["task"], card["top1"]) == ("classify", 41.5)

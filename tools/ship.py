@@ -79,6 +79,10 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     name = canonical_name(name)
     described = read_metadata(weights)
     kind = KINDS[described["task"]]
+    if not scores.keys() >= {*kind.scores, "sha256"} or scores["sha256"] != sha256(weights):
+        raise click.UsageError(
+            f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json`"
+        )
     save_model(load_model(weights), FOLDER / f"{name}.safetensors", {**described, "licence": kind.licence})
     kind.export(FOLDER / f"{name}.safetensors", FOLDER / f"{name}{kind.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"

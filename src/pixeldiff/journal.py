@@ -63,7 +63,7 @@ class Journal:
             self.console.print(f"step {self.step}  {self.seconds:.0f} s  {shown}", soft_wrap=True, highlight=False)
 
     def warn(self, message: str) -> None:
-        self.console.print(f"pixeldiff: {message}", style="yellow", soft_wrap=True, highlight=False)
+        self.console.print(f"pixeldiff: {message}", style="yellow", soft_wrap=True, highlight=False, markup=False)
         self._survive(lambda: self._append(json.dumps({"step": self.step, "warning": message})), silent=True)
 
     def picture(self, image: np.ndarray) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import sys
 import types
 import typing
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pixeldiff.errors import UserError
-from pixeldiff.models import model_config
+from pixeldiff.models import list_models, model_config
 from pixeldiff.tasks import task_module
 
 if sys.version_info >= (3, 11):
@@ -59,7 +60,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.kind not in ("multistep", "cosine"):
             raise UserError(f"schedule.kind is multistep or cosine, got {self.kind!r}")
-        _check("schedule.epochs is more than 0", self.epochs, self.epochs > 0)
+        _check("schedule.epochs is more than 0", self.epochs, 0 < self.epochs < math.inf)
         _check("schedule.warmup_steps is at least 0", self.warmup_steps, self.warmup_steps >= 0)
 
 
@@ -124,6 +125,10 @@ def parse_recipe(table: dict[str, Any]) -> Recipe:
     if not isinstance(model.get("name"), str):
         raise UserError('the recipe\'s [model] table needs a name, for example name = "tiny"')
     config = model_config(model["name"])
+    if not isinstance(config, module.Network):
+        fitting = [name for name in list_models() if isinstance(model_config(name), module.Network)]
+        task = module.__name__.rpartition(".")[2]
+        raise UserError(f"{model['name']} is no network for the task {task}; there are {', '.join(fitting)}")
     from_table(type(config), dataclasses.asdict(config) | {k: v for k, v in model.items() if k != "name"}, "model")
     parts = {
         name: from_table(getattr(module, name.capitalize()), table.pop(name, {}), name)

@@ -25,7 +25,7 @@ from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
 from pixeldiff.models.pidinet import PiDiNet, widen
-from pixeldiff.recipe import Recipe, as_table
+from pixeldiff.recipe import Recipe, as_table, parse_recipe
 from pixeldiff.tasks import TaskProtocol, task_module
 
 Key = tuple[int, int]  # (epoch, index) of a sample
@@ -128,9 +128,9 @@ class Run:
 
     def placed(self, part: Tensor) -> Tensor:
         """A part of a batch where and how the model wants it: one picture left in NCHW makes its first layers NCHW."""
-        last = self.recipe.loop.channels_last and part.dim() == 4
+        wanted = torch.channels_last if self.recipe.loop.channels_last else torch.contiguous_format
         return part.to(
-            self.device, non_blocking=True, memory_format=torch.channels_last if last else torch.preserve_format
+            self.device, non_blocking=True, memory_format=wanted if part.dim() == 4 else torch.preserve_format
         )
 
     def start(self) -> None:
@@ -181,7 +181,7 @@ class Run:
             return None
         try:
             state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
-            old = state["recipe"]
+            old = state["recipe"] = as_table(parse_recipe(state["recipe"]))  # keys that are new since have defaults
         except Exception as error:  # torch.load raises whatever the damage happens to hit
             raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
         new = as_table(self.recipe)

@@ -155,8 +155,8 @@ def _check_finite(run: Run, loss: float, positions: Positions) -> None:
 
 
 def _evaluate(run: Run, journal: Journal) -> None:
+    _survive(journal, lambda: run.save_weights(f"weights/{run.step}.safetensors"))  # first: scoring may fail
     scores = run.task.evaluate(run.average)
-    _survive(journal, lambda: run.save_weights(f"weights/{run.step}.safetensors"))
     if not scores:
         return
     journal.record(**scores)

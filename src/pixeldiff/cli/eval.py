@@ -115,7 +115,8 @@ def eval(  # the verb's name
     with _network(model, weights, workers) as detector:
         sources = _sources(maps, average, detector, truths)
         results = {name: _run(name, source, truths, settings, workers, json_file) for name, source in sources.items()}
-    _report(results, defaults, json_file, plot, text_files, per_image)
+    digests = {detector.name: detector.digest} if detector else {}
+    _report(results, digests, defaults, json_file, plot, text_files, per_image)
 
 
 def _check_outputs(plot: Path | None, json_file: Path | None, per_image: Path | None) -> None:
@@ -272,6 +273,7 @@ def _progress() -> Progress:
 
 def _report(
     results: dict[str, Evaluation],
+    digests: dict[str, str],
     dataset: Dataset,
     json_file: Path | None,
     plot: Path | None,
@@ -281,7 +283,7 @@ def _report(
     from pixeldiff.metrics import report
 
     if json_file is not None:
-        report.write_json(json_file, [report.to_dict(name, one) for name, one in results.items()])
+        report.write_json(json_file, [report.to_dict(name, one, digests.get(name)) for name, one in results.items()])
     if per_image is not None:
         report.write_csv(per_image, results)
     if text_files is not None:

@@ -14,11 +14,12 @@ from pixeldiff.image import write_whole
 from pixeldiff.metrics.evaluate import Evaluation
 
 
-def to_dict(name: str, evaluation: Evaluation) -> dict[str, Any]:
-    """What --json holds for one folder of maps."""
+def to_dict(name: str, evaluation: Evaluation, sha256: str | None = None) -> dict[str, Any]:
+    """What --json holds for one folder of maps, or for the network with this hash."""
     summary, curve = evaluation.summary, evaluation.summary.curve
     return {
         "name": name,
+        **({} if sha256 is None else {"sha256": sha256}),
         "pictures": len(evaluation.pictures),
         "settings": asdict(evaluation.settings),
         "ods": summary.ods,

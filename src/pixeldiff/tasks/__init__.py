@@ -1,7 +1,8 @@
 """Tasks: data, loss and evaluation of one kind of problem, each in a module that the one training loop drives.
 
-A task module has three frozen dataclasses, `Data`, `Loss` and `Evaluate` (the recipe's tables of the same names), and
-a class `Task` with the members of `TaskProtocol`. To add a task, write its module and list it in TASKS.
+A task module has three frozen dataclasses, `Data`, `Loss` and `Evaluate` (the recipe's tables of the same names), a
+class `Task` with the members of `TaskProtocol`, and `Network`, the config of the networks that it trains. To add a
+task, write its module and list it in TASKS.
 """
 
 from __future__ import annotations

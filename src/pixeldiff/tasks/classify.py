@@ -22,9 +22,11 @@ from pixeldiff.checkpoint import load_model
 from pixeldiff.cifar import SOURCE
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.classify import accuracy
+from pixeldiff.models.bipidinet import BiPiDiNetConfig
 from pixeldiff.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
 from pixeldiff.tasks.edge_data import find_root, normalise
 
+Network = BiPiDiNetConfig
 DATASETS = ("cifar100", "folder")
 
 
@@ -69,6 +71,10 @@ class Evaluate:
 
     pictures: int = 0  # only so many, evenly spaced; 0 is all
     batch: int = 250
+
+    def __post_init__(self) -> None:
+        if self.pictures < 0 or self.batch < 1:
+            raise UserError(f"evaluate needs pictures >= 0 and batch >= 1, got {self.pictures} and {self.batch}")
 
 
 def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:

@@ -13,12 +13,13 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from pixeldiff.cifar import SIDE, read_cifar100
 from pixeldiff.errors import UserError
 from pixeldiff.image import SUFFIXES
+from pixeldiff.tasks.edge_data import read_image
 
 Key = tuple[int, int]  # (epoch, index)
 Batch = tuple[Tensor, Tensor]  # uint8 (N, 3, H, W), int64 (N,)
@@ -112,7 +113,7 @@ class FolderPictures:
     def sample(self, key: Key) -> object:
         rng = np.random.default_rng((self.seed, *key))
         path, label = self.files[key[1]]
-        image = _read(path)
+        image = Image.fromarray(read_image(path))
         part = image.resize((self.size, self.size), Image.Resampling.BILINEAR, _window(image.size, self.area, rng))
         pixels = np.asarray(part)
         return (pixels[:, ::-1] if rng.integers(2) else pixels), label
@@ -123,18 +124,13 @@ class FolderPictures:
 
     def plain(self, indices: NDArray[np.int64]) -> Batch:
         chosen = [self.files[index] for index in indices]
-        return self.collate([(np.asarray(_centre(_read(path), self.size)), label) for path, label in chosen])
+        return self.collate(
+            [(np.asarray(_centre(Image.fromarray(read_image(path)), self.size)), label) for path, label in chosen]
+        )
 
 
 def _pictures(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
-
-
-def _read(path: Path) -> Image.Image:
-    try:
-        return Image.open(path).convert("RGB")
-    except (OSError, UnidentifiedImageError) as error:
-        raise UserError(f"cannot read {path} ({error}); replace or remove it") from error
 
 
 def _window(size: tuple[int, int], area: float, rng: np.random.Generator) -> tuple[float, float, float, float]:

@@ -25,6 +25,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.metrics.truth import read_bsds, read_shares
 
 IGNORED = 1
+SMALLEST = 8  # pixels on a side: three poolings leave one
 CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
 N = TypeVar("N", float, Tensor)
 
@@ -281,6 +282,11 @@ class EdgePairs:
             whole = (max(1, math.floor(inner[1] + 1e-6)), max(1, math.floor(inner[0] + 1e-6)))
             size = (min(self.crop or whole[0], whole[0]), min(self.crop or whole[1], whole[1]))
             dy, dx = _rotated(_placed(rng, whole[0], size[0]), _placed(rng, whole[1], size[1]), angle)
+        if min(size) < SMALLEST:
+            raise UserError(
+                f"{self.name(index)} gives {size[1]}x{size[0]} pixels, and the networks need {SMALLEST} each way; "
+                "take the picture out of data.sources or leave out small data.scales"
+            )
         window, truth = warp(image, label, angle, flip, scale, size, (dy, dx))
         if self.colour:
             saturation, contrast, brightness = rng.uniform(-self.colour, self.colour, 3) * (2, 1, 1) + 1

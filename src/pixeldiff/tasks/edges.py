@@ -24,7 +24,9 @@ from torch import Tensor, nn
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.edges import evaluate_image, summarise
 from pixeldiff.metrics.truth import Truth
+from pixeldiff.models.pidinet import PiDiNetConfig
 from pixeldiff.tasks.edge_data import (
+    SMALLEST,
     EdgePairs,
     Pair,
     collate,
@@ -34,6 +36,8 @@ from pixeldiff.tasks.edge_data import (
     read_image,
     read_pair,
 )
+
+Network = PiDiNetConfig
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Data:
                 "data needs rotations >= 1, crop >= 0 and scales > 0, "
                 f"got {self.rotations}, {self.crop} and {list(self.scales)}"
             )
+        if 0 < self.crop < SMALLEST:
+            raise UserError(f"data.crop is 0 (whole pictures) or at least {SMALLEST} pixels, got {self.crop}")
         if not 0 <= self.colour <= 0.5:
             raise UserError(f"data.colour is how much colours vary, 0 to 0.5, got {self.colour}")
 
@@ -86,6 +92,8 @@ class Evaluate:
     def __post_init__(self) -> None:
         if self.every < 1 or self.thresholds < 1:
             raise UserError(f"evaluate.every and .thresholds are at least 1, got {self.every} and {self.thresholds}")
+        if not 0 < self.max_dist < 1:
+            raise UserError(f"evaluate.max_dist is a part of the image diagonal, 0 to 1, got {self.max_dist}")
 
 
 def robust_loss(logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: float = 1.1) -> Tensor:
