@@ -106,3 +106,6 @@ def test_bad_input(tmp_path, capsys):
     assert "no 3x3 binary kernels" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert run(tmp_path / "missing.safetensors", "--out", tmp_path / "out") == 2
+    assert run("bipdc-cifar100", "--out", tmp_path / "out", "--data", tmp_path / "missing") == 2
+    assert "no data folder" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -35,6 +35,8 @@ def test_help_lists_the_verbs():
         (["detekt"], "No such command 'detekt'"),
         (["detect", "--frobnicate"], "No such option"),
         (["detect"], "Missing argument"),
+        (["detect", "x" * 300], "File name too long"),
+        (["export", "tiny", "--to", "/proc/tiny.onnx"], "/proc"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments, says):

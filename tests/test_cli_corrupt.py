@@ -74,11 +74,15 @@ def test_one_bad_file_does_not_stop_the_rest(photo, tmp_path, capsys):
         (["photo.png", "--kind", "fog", "-o", "x.xyz"], "x.xyz"),
         ([".", "photo.png", "--kind", "fog", "-o", "x.png"], "one file"),
         (["empty", "--kind", "fog"], "no pictures in empty"),
+        (["missing.png", "--kind", "fog", "-o", "x.png"], "no file missing.png"),
+        (["photo.png", "--kind", "fog", "-o", "photo.png", "--overwrite"], "the input itself"),
+        (["wide.png", "--kind", "contrast", "-o", "wide.webp"], "cannot write 17000x1 pixels as .webp"),
     ],
 )
 def test_mistakes_are_one_line(arguments, says, photo, tmp_path, monkeypatch, capsys):
     (tmp_path / "empty").mkdir()
     Image.open(photo).save(tmp_path / "photo.jpg")
+    Image.new("RGB", (17000, 1)).save(tmp_path / "wide.png")
     monkeypatch.chdir(tmp_path)
     assert run(*arguments) == 2
     message = capsys.readouterr().err

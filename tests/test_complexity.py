@@ -67,7 +67,7 @@ def test_sums_and_text():
 
 def test_command(capsys, tmp_path):
     save_model(create_model("bipidinet18_cifar", width=0.25), tmp_path / "quarter.safetensors")
-    for model in ("bipidinet18", str(tmp_path / "quarter.safetensors")):
+    for model in ("bipidinet18", str(tmp_path / "quarter.safetensors"), "bipdc-cifar100"):
         with pytest.raises(SystemExit) as stop:
             main(["complexity", model, "--input", "32", "--json"])
         assert stop.value.code == 0

@@ -23,6 +23,9 @@ ALLOWED = {
     "runtime": {"errors", "weights", "image", "metrics", "_native"},
     "video": {"errors", "image", "metrics", "runtime"},
     "serve": {"errors", "weights", "image", "runtime"},
+    "corruptions": {"errors"},
+    "robustness": {"errors", "image", "metrics", "corruptions"},
+    "robustness_report": {"image", "metrics", "robustness"},
 }
 # The torch world in the order of its arrows; a module may use those before it, and the light world.
 TORCH_ORDER = (
@@ -33,6 +36,7 @@ TORCH_ORDER = (
     "checkpoint",
     "tasks",
     "analysis",
+    "analysis_plots",
     "recipe",
     "journal",
     "run",
@@ -42,7 +46,11 @@ TORCH_ORDER = (
     "compare",
 )
 # Verbs that belong to the torch world or start it; each says so in words when torch is absent.
-TORCH_VERBS = {"train", "data", "export", "bench", "complexity", "analyze", "corrupt", "robustness"}
+TORCH_VERBS = {"train", "data", "export", "complexity", "analyze", "robustness"}
+
+
+# What may know both worlds, or nothing: the verbs, and drop-ins for others' programs.
+BETWEEN = {"", "__main__", "cli", "compat"}
 
 
 def modules():
@@ -73,6 +81,10 @@ def rooms(names):
 
 
 MODULES = dict(modules())
+
+
+def test_every_room_has_its_place():
+    assert {name.split(".")[0] for name in MODULES} == {*ALLOWED, *TORCH_ORDER, *BETWEEN}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.split(".")[0] in ALLOWED])

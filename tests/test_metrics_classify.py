@@ -1,8 +1,10 @@
 """Top-1 and top-5 against sorting."""
 
 import numpy as np
+import pytest
 
-from pixeldiff.metrics.classify import accuracy, top_hits
+from pixeldiff.errors import UserError
+from pixeldiff.metrics.classify import accuracy, score, top_hits
 
 
 def test_top_k_equals_sorting(rng):
@@ -15,3 +17,9 @@ def test_top_k_equals_sorting(rng):
 def test_percent():
     logits = np.array([[0.0, 1, 2, 3, 4, 5, 6], [6.0, 5, 4, 3, 2, 1, 0]])
     assert accuracy(logits, np.array([6, 6])) == {"top1": 50.0, "top5": 50.0}
+
+
+def test_a_network_for_other_classes_is_refused(rng):
+    pictures = np.zeros((4, 2, 2, 3), np.uint8)
+    with pytest.raises(UserError, match="tells 7 classes apart, the pictures have 12"):
+        score(lambda batch: rng.normal(size=(len(batch), 7)), pictures, np.array([0, 1, 11, 2]), batch=2)

@@ -65,6 +65,10 @@ def test_files_that_cannot_be_read(tmp_path):
         (tmp_path / name).write_bytes(b"damaged")
         with pytest.raises(UserError, match=r"readable|known format"):
             read_map(tmp_path / name)
+    np.savez(tmp_path / "several.npz", a=np.zeros((2, 2)))
+    (tmp_path / "several.npz").rename(tmp_path / "b.NPY")
+    with pytest.raises(UserError, match=r"b.NPY is an .npz archive"):
+        read_map(tmp_path / "b.NPY")
     with pytest.raises(UserError, match="two maps of a"):
         find_maps(tmp_path)
     savemat(tmp_path / "two.mat", {"x": np.zeros((2, 2)), "y": np.zeros((2, 2))})

@@ -37,7 +37,7 @@ def png(picture):
 
 def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_onnx):
     expected = encode_png(EdgeDetector(edge_onnx, threads=1)(picture))
-    for kind in ("image/png", "application/octet-stream", None):
+    for kind in ("image/png", "application/octet-stream", "application/x-www-form-urlencoded", None):
         answer = client.post("/api/edges", content=png(picture), headers={"Content-Type": kind} if kind else {})
         assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
         assert answer.content == expected
@@ -206,6 +206,8 @@ def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch
         return capsys.readouterr().err
 
     assert "no weights file" in failed("--weights", tmp_path / "x.onnx")
+    (tmp_path / "cut.onnx").write_bytes(edge_onnx.read_bytes()[:1000])
+    assert "cut.onnx" in failed("--weights", tmp_path / "cut.onnx")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

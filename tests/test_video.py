@@ -167,6 +167,10 @@ def test_the_command(run, clip, tmp_path):
     assert (code, err) == (0, "")
     assert out.startswith(f"{tmp_path / 'clip.edges.mp4'}: 12 frames")
     assert "kept" in run(clip)[1]
+    (tmp_path / "clips.mp4").mkdir()
+    code, out, _ = run(tmp_path / "clip*.mp4", "-o", tmp_path / "clips.mp4")  # neither the result nor a folder is input
+    assert (code, out.count("\n")) == (0, 1)
+    assert out.startswith(str(tmp_path / "clips.mp4" / "clip.edges.mp4"))
     code, out, _ = run(clip, "-o", tmp_path / "x.mkv", "--invert", "--thin", "--threshold", "0.3", "--json")
     assert (code, json.loads(out)["results"][0]["frames"]) == (0, 12)
     assert np.mean(read_clip(tmp_path / "x.mkv")[0][0]) > 128
@@ -197,7 +201,7 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         "has no video stream": [tmp_path / "sound.mp4"],
         "cannot write": [clip, "-o", tmp_path / "file" / "out.mp4"],
         "no kind of video": [clip, "-o", tmp_path / "out.png"],
-        "the video itself": [clip, "-o", clip, "--overwrite"],
+        "the input itself": [clip, "-o", clip, "--overwrite"],
         "separate runs": [clip, tmp_path / "photo.jpg"],
         "one file, but": [clip, clip, "-o", tmp_path / "out.mp4"],
         "are for pictures": [clip, "--format", "png"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,13 +75,3 @@ def plot_features(spectra: Mapping[str, Mapping[str, Array]], columns: int = 8) 
                 share = 100 * high_frequency_share(magnitude)
                 axis.set_title(f"{name}\n{branch}, {share:.0f}% high", fontsize=7)
     return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure, whole or not at all."""
-    temporary = path.with_name(f".{path.name}")
-    try:
-        figure.savefig(temporary, dpi=120, format=path.suffix[1:])
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -6,13 +6,11 @@ highest severity comes first and the models stand below each other.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.image import write_whole
-from pixeldiff.metrics.plots import COLOURS, check_plot
+from pixeldiff.metrics.plots import COLOURS, check_plot, save_figure
 from pixeldiff.robustness import CLEAN, METRICS, Comparison, Condition, Results, compare, families
 
 BLOCKS = {
@@ -118,9 +116,7 @@ def plot(results: Results, models: Sequence[str], grid: Sequence[Condition], pat
         axis.set_title(f"level {severity}" + (" (dashed: clean)" if CLEAN in grid else ""), loc="left", fontsize=10)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=len(models), frameon=False)
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix[1:].lower(), dpi=150)
-    write_whole(path, content.getvalue())
+    save_figure(figure, path, dpi=150)
 
 
 def _panel(

@@ -7,6 +7,7 @@ imported only when its verb is asked for, so `pixeldiff detect` never pays for (
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -68,6 +69,12 @@ def main(arguments: list[str] | None = None) -> None:
         code = _say(error.format_message())
     except UserError as error:
         code = _say(str(error))
+    except BrokenPipeError:  # `pixeldiff models | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        code = _say(f"cannot use {what}; check the name and the permissions")
     except (KeyboardInterrupt, click.Abort):
         _say("stopped")
         code = 130

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.image import write_whole
+from pixeldiff.metrics.plots import save_figure
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,13 +34,14 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
     if not overwrite and (there := [name for name in FILES if (out / name).exists()]):
         raise UserError(f"{out / there[0]} exists; choose another --out or give --overwrite")
     model = load_model(weights)
-    before, after = analysis.kernel_patterns(_untrained(weights)), analysis.kernel_patterns(model)
+    after = analysis.kernel_patterns(model)
     if not after:
         raise UserError(f"{weights} has no 3x3 binary kernels; analyze takes binary networks")
-    out.mkdir(parents=True, exist_ok=True)
+    before = analysis.kernel_patterns(_untrained(weights))
+    batch = None if data is None else _batch(model, data, pictures)
     all_before, all_after = analysis.pooled(before), analysis.pooled(after)
-    analysis_plots.save(analysis_plots.plot_patterns(all_before, all_after), out / FILES[0])
-    analysis_plots.save(analysis_plots.plot_filters(), out / FILES[1])
+    save_figure(analysis_plots.plot_patterns(all_before, all_after), out / FILES[0], dpi=120)
+    save_figure(analysis_plots.plot_filters(), out / FILES[1], dpi=120)
     report: dict[str, Any] = {
         "uniform_by_chance": 58 / 256,
         "layers": [
@@ -46,14 +49,14 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
             for old, new in zip([*before, *all_before], [*after, *all_after], strict=True)
         ],
     }
-    if data is not None:
-        spectra = analysis.feature_spectra(analysis.feature_maps(model, _batch(model, data, pictures)))
-        analysis_plots.save(analysis_plots.plot_features(spectra), out / FILES[2])
+    if batch is not None:
+        spectra = analysis.feature_spectra(analysis.feature_maps(model, batch))
+        save_figure(analysis_plots.plot_features(spectra), out / FILES[2], dpi=120)
         report["high_frequency"] = {
             layer: {branch: analysis.high_frequency_share(m) for branch, m in of_layer.items()}
             for layer, of_layer in spectra.items()
         }
-    (out / FILES[3]).write_text(json.dumps(report, indent=1) + "\n")
+    write_whole(out / FILES[3], (json.dumps(report, indent=1) + "\n").encode())
     for row in report["layers"]:
         click.echo(
             f"{row['layer']:22} {row['branch']:8} uniform {100 * row['before']:5.1f}% -> {100 * row['after']:5.1f}%"
@@ -64,10 +67,10 @@ def _untrained(weights: Path) -> nn.Module:
     """The network as its training began: the same config and seed."""
     import torch
 
-    from pixeldiff.checkpoint import read_metadata
+    from pixeldiff.checkpoint import describe
     from pixeldiff.models import build_from_config
 
-    described = read_metadata(weights)
+    described = describe(weights)
     torch.manual_seed(described.get("recipe", {}).get("seed", 0))
     return build_from_config(described["family"], described["config"])
 

@@ -31,7 +31,7 @@ from pixeldiff.runtime.packed import PackedClassifier, find_packed
 @click.option(
     "--pictures", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder for the throughput."
 )
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the figures to this file.")
 def bench(names: tuple[str, ...], pictures: Path | None, threads: int | None, json_file: Path | None) -> None:
     """Measure latency (224x224 and 481x321), throughput on a folder and peak memory of networks.

@@ -17,7 +17,7 @@ from pixeldiff.runtime.packed import PackedClassifier, Prediction
 @click.argument("images", nargs=-1, required=True)
 @click.option("--model", required=True, metavar="NAME", help="A shipped packed network or a .pdn file.")
 @click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, help="How many classes to name.")
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 def classify(images: tuple[str, ...], model: str, top: int, threads: int | None, as_json: bool) -> int:
     """Name the likeliest classes of IMAGES (pictures, folders or globs); exit code 1 if some are not readable."""

@@ -59,16 +59,19 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
 
 def _plan(images: tuple[str, ...], out: Path | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
     """Picture -> result, and what was not found. Earlier results of a folder are no input."""
-    from pixeldiff.runtime.folder import Found, find_pictures, plan_jobs
+    from pixeldiff.runtime.folder import Found, find_pictures, plan_jobs, refuse_itself
 
     folder = out if out is not None and (out.is_dir() or not out.suffix) else None
     found = find_pictures(images, folder)
     files = [(one, root) for one, root in found.files if root is None or not _is_result(one)]
     if out is not None and folder is None:
+        if not files and found.missing:
+            raise UserError(found.missing[0])
         if len(files) != 1 or len(images) != 1:
             raise UserError(f"-o {out} is one file, but the input is {len(files)} pictures; give a folder")
         if out.suffix.lower() not in FORMATS:
             raise UserError(f"cannot write {out.name!r}; use {', '.join(FORMATS)}")
+        refuse_itself(files[0][0], out)
         return {files[0][0]: out}, found.missing
     jobs = plan_jobs(Found(files, found.missing), folder, f"{ending}.png")
     return {job.source: job.target for job in jobs}, found.missing
@@ -118,5 +121,9 @@ def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
 
 def _encode(picture: np.ndarray[Any, Any], target: Path) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, FORMATS[target.suffix.lower()])
+    try:
+        Image.fromarray(picture).save(file, FORMATS[target.suffix.lower()])
+    except (OSError, ValueError) as error:  # WebP and JPEG have a largest side
+        size = f"{picture.shape[1]}x{picture.shape[0]}"
+        raise UserError(f"cannot write {size} pixels as {target.suffix} ({error}); use .png") from error
     return file.getvalue()

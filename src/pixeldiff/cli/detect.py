@@ -18,7 +18,18 @@ import click
 from pixeldiff.errors import UserError
 from pixeldiff.image import SUFFIXES
 from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
-from pixeldiff.runtime.folder import Job, Options, Outcome, cores, detect_files, find_pictures, open_streams, plan_jobs
+from pixeldiff.runtime.folder import (
+    Job,
+    Options,
+    Outcome,
+    cores,
+    detect_files,
+    find_pictures,
+    matches,
+    open_streams,
+    plan_jobs,
+    refuse_itself,
+)
 from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.runtime.vector import TOLERANCE
 from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
@@ -56,7 +67,7 @@ from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
     default=0.0,
     help="Videos: mix each map with the one before, A * before + (1 - A) * now, against flicker. [default: off]",
 )
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores to use. [default: all]")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
 def detect(
@@ -85,6 +96,7 @@ def detect(
         raise UserError("--model and --weights exclude each other; give one of them")
     scales = PAPER_SCALES if multi_scale else None
     if any(Path(one).suffix.lower() in VIDEO_SUFFIXES for one in inputs):
+        inputs = tuple(hit for one in inputs for hit in _expanded(one))
         if format_ or side_outputs:
             raise UserError("--format and --side-outputs are for pictures; a video's kind follows from the name in -o")
         options = Options("video", thin, threshold, invert, scales, overwrite=overwrite)
@@ -100,6 +112,8 @@ def detect(
         raise UserError(f"-o {target} is one file, but {inputs[0]} are {len(found.files)} pictures; give a folder")
     if not found.files:
         raise UserError("; ".join(found.missing))
+    if target:
+        refuse_itself(found.files[0][0], target)
     jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, f"edges.{format_}")
     if folder:
         _check_writable(folder)
@@ -121,6 +135,10 @@ def detect(
     return 1 if failures else 0
 
 
+def _expanded(given: str) -> list[str]:
+    return [given] if Path(given).exists() else [str(hit) for hit in matches(given)] or [given]
+
+
 def _detect_videos(
     inputs: tuple[str, ...],
     out: str | None,
@@ -137,7 +155,7 @@ def _detect_videos(
     as_file = out is not None and Path(out).suffix.lower() in WRITTEN and not Path(out).is_dir()
     if as_file and len(inputs) > 1:
         raise UserError(f"-o {out} is one file, but there are {len(inputs)} videos; give a folder")
-    if out is not None and not as_file and Path(out).suffix:
+    if out is not None and not as_file and Path(out).suffix and not Path(out).is_dir():
         raise UserError(f"-o {out} is no kind of video that is written; use {' '.join(WRITTEN)} or a folder")
     folder = None if out is None else Path(out).parent if as_file else Path(out)
     if folder:
@@ -147,8 +165,7 @@ def _detect_videos(
     summary = []
     for source in map(Path, inputs):
         target = Path(out) if as_file and out else result_name(source, folder)
-        if target.exists() and source.exists() and target.samefile(source):
-            raise UserError(f"-o {target} is the video itself; give another name")
+        refuse_itself(source, target)
         if target.exists() and not options.overwrite:
             summary.append({"input": str(source), "status": "kept", "output": str(target)})
             continue
@@ -201,8 +218,6 @@ def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None,
         return None, path
     if len(inputs) > 1 or Path(inputs[0]).is_dir():
         raise UserError(f"-o {out} is one file, but there are several pictures; give a folder")
-    if path.exists() and Path(inputs[0]).exists() and path.samefile(inputs[0]):
-        raise UserError(f"-o {out} is the picture itself; give another name")
     return path, None
 
 

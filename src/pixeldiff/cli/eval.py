@@ -60,7 +60,9 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--model", help="Score a shipped network instead of maps.")
 @click.option("--weights", type=_FILE, help="Score the network in this .onnx, .pdn, .safetensors or .pth file.")
 @click.option("--max-dist", type=float, help="Tolerance as a part of the image diagonal; overrides --dataset.")
-@click.option("--nms-radius", type=int, default=1, show_default=True, help="Reach of non-maximum suppression.")
+@click.option(
+    "--nms-radius", type=click.IntRange(1, 100), default=1, show_default=True, help="Reach of non-maximum suppression."
+)
 @click.option("--no-nms", is_flag=True, help="The maps are thin already.")
 @click.option("--ceval", is_flag=True, help="Score the maps as they are: no suppression, no thinning.")
 @click.option("--thresholds", type=int, default=99, show_default=True, help="How many, evenly spaced in 0 to 1.")

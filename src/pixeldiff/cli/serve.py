@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.folder import cores
 
 
@@ -34,6 +35,7 @@ def serve(
     for path in weights:
         if not path.is_file() or path.suffix != ".onnx":
             raise UserError(f"no weights file {path}; give an .onnx file written by pixeldiff export")
+        EdgeDetector(path)  # a damaged file is told now, not to each client
         models[path.stem] = path
     models |= {name: path for name, path in shipped().items() if name not in models}
     if not models:

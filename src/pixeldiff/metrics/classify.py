@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from pixeldiff.errors import UserError
+
 
 def top_hits(logits: NDArray[np.floating], labels: NDArray[np.integer], k: int) -> int:
     """For how many rows fewer than k classes score higher than the right one."""
@@ -17,6 +19,14 @@ def top_hits(logits: NDArray[np.floating], labels: NDArray[np.integer], k: int) 
 def accuracy(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> dict[str, float]:
     """top1 and top5 of (N, classes) scores, in percent."""
     return {f"top{k}": 100.0 * top_hits(logits, labels, k) / len(labels) for k in (1, 5)}
+
+
+def refuse_other_classes(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> None:
+    if logits.shape[1] <= labels.max():
+        raise UserError(
+            f"the network tells {logits.shape[1]} classes apart, the pictures have {labels.max() + 1} or more; "
+            "score it on the data it was trained for"
+        )
 
 
 def score(
@@ -30,5 +40,6 @@ def score(
     found = []
     for start in range(0, len(labels), batch):
         found.append(logits(images[start : start + batch]))
+        refuse_other_classes(found[-1], labels)
         progress(len(found[-1]))
     return accuracy(np.concatenate(found), labels)

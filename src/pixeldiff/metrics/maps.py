@@ -110,13 +110,16 @@ def average(first: Mapping[str, EdgeMap], second: Mapping[str, EdgeMap]) -> dict
 
 def read_map(path: Path) -> FloatMap:
     """One map from a file."""
-    if path.suffix == ".mat":
+    suffix = path.suffix.lower()
+    if suffix == ".mat":
         array = _only_matrix(path)
-    elif path.suffix == ".npy":
+    elif suffix == ".npy":
         try:
             array = np.load(path)
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path} is not a readable .npy file ({error}); save it again") from error
+        if not isinstance(array, np.ndarray):
+            raise UserError(f"{path} is an .npz archive under another name; save the map with numpy.save")
     else:
         array = read_stored(path)
     return checked(array, str(path))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pixeldiff.errors import UserError
+from pixeldiff.image import write_whole
 from pixeldiff.metrics.edges import Summary
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -58,7 +60,7 @@ def plot_curves(path: Path, summaries: dict[str, Summary], human: tuple[float, f
     axes.set_yticks(ticks)
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.legend(loc="lower left", framealpha=0.95, fontsize=9)
-    _save(figure, path)
+    save_figure(figure, path, dpi=200)
 
 
 def _draw_equal_f(axes: object) -> None:
@@ -71,15 +73,13 @@ def _draw_equal_f(axes: object) -> None:
         )  # fmt: skip
 
 
-def _save(figure: object, path: Path) -> None:
+def save_figure(figure: Any, path: Path, dpi: int) -> None:
+    """Write a figure, whole or not at all. Without dates and random names the same curves give the same file."""
     import matplotlib
 
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
-    try:
-        # Without dates and random names the same curves give the same file.
-        dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-        with matplotlib.rc_context({"svg.hashsalt": "pixeldiff"}):
-            figure.savefig(temporary, dpi=200, metadata=dated)  # type: ignore[attr-defined]
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    kind = path.suffix[1:].lower()
+    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    content = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "pixeldiff"}):
+        figure.savefig(content, format=kind, dpi=dpi, metadata=dated)
+    write_whole(path, content.getvalue())

@@ -36,7 +36,7 @@ class Truth:
     picture: Path | None = None
 
     def load(self) -> list[Mask]:
-        if self.files[0].suffix == ".mat":
+        if self.files[0].suffix.lower() == ".mat":
             return read_bsds(self.files[0])
         return [read_label(path) for path in self.files]
 

@@ -89,15 +89,11 @@ def find_pictures(inputs: Iterable[str], out: Path | None = None) -> Found:
     found = Found()
     seen: set[Path] = set()
     for given in inputs:
-        path = Path(given)
-        own: list[tuple[Path, Path | None]] = []
-        if path.is_dir():
-            own = [(one, path) for one in _below(path, out)]
-        elif path.exists():
-            own = [(path, None)]
-        elif glob.has_magic(given):
-            hits = sorted(Path(hit) for hit in glob.glob(given, recursive=True))
-            own = [(hit, None) for hit in hits if hit.is_file() and not _is_result(hit)]
+        try:
+            own = _named(given, out)
+        except OSError as error:
+            found.missing.append(f"cannot look at {given} ({error.strerror}); check the name and the permissions")
+            continue
         if not own:
             found.missing.append(_nothing(given))
         for one, root in own:
@@ -105,6 +101,21 @@ def find_pictures(inputs: Iterable[str], out: Path | None = None) -> Found:
                 seen.add(key)
                 found.files.append((one, root))
     return found
+
+
+def _named(given: str, out: Path | None) -> list[tuple[Path, Path | None]]:
+    path = Path(given)
+    if path.is_dir():
+        return [(one, path) for one in _below(path, out)]
+    if path.exists():
+        return [(path, None)]
+    return [(hit, None) for hit in matches(given)]
+
+
+def matches(pattern: str) -> list[Path]:
+    """The files that a glob names, without our own results."""
+    hits = sorted(Path(hit) for hit in glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
+    return [hit for hit in hits if hit.is_file() and not _is_result(hit)]
 
 
 def _below(folder: Path, out: Path | None) -> Iterator[Path]:
@@ -149,6 +160,12 @@ def plan_jobs(found: Found, out: Path | None, ending: str) -> list[Job]:
         taken[target] = one
         jobs.append(Job(one, target))
     return jobs
+
+
+def refuse_itself(source: Path, target: Path) -> None:
+    """A result never takes the place of what it was made from, --overwrite or not."""
+    if target.exists() and source.exists() and target.samefile(source):
+        raise UserError(f"-o {target} is the input itself; give another name")
 
 
 def cores() -> int:

@@ -19,6 +19,7 @@ MAX_PIXELS = 50 * 10**6
 # What Pillow decodes by itself; others (EPS) would start programs.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 _FORM_ROOM = 2**16  # for the form around a picture
+_UNSAID = ("application/octet-stream", "application/x-www-form-urlencoded")  # the second is what curl says by itself
 
 
 class Refused(Exception):
@@ -51,7 +52,7 @@ def picture_bytes(body: bytes, content_type: str) -> bytes:
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         body = _first_file(body, content_type)
-    elif kind and kind != "application/octet-stream" and not kind.startswith("image/"):
+    elif kind and kind not in _UNSAID and not kind.startswith("image/"):
         raise Refused(415, f"send a picture or a form with one (multipart/form-data), not {kind}")
     if not body:
         raise Refused(422, "the upload is empty; send a picture")
