@@ -216,8 +216,8 @@ def _start_from(model: nn.Module, source: str) -> None:
             model.load_state_dict(trained.state_dict())
     except (RuntimeError, UserError) as error:
         raise UserError(
-            f"initial = {source!r} holds weights of another network than [model]; those of the same network or of a "
-            "narrower PiDiNet can be used"
+            f"initial = {source!r} holds weights of another network than [model]; those of the same network, of a "
+            "narrower PiDiNet or of one with other sides can be used"
         ) from error
 
 

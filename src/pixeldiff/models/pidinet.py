@@ -144,16 +144,20 @@ def widen(narrow: PiDiNet, wide: PiDiNet) -> None:
     """Give `wide` the function of `narrow`, a network of the same kind with fewer channels (Net2Net, Chen et al. 2016).
 
     Channel j of the wide network repeats channel j mod n of the narrow one. Weights that read a repeated channel share
-    its old weight at random, so the sums stay what they were while the repeats learn different things.
+    its old weight at random, so the sums stay what they were while the repeats learn different things. Where only the
+    sides are of another kind (cdcm, csam), the stages are taken over and the sides stay as they are.
     """
     old, new = narrow.config, wide.config
-    same_kind = replace(old, width=new.width, side_channels=new.side_channels) == new
-    if not same_kind or new.width < old.width or new.side_channels < old.side_channels:
+    same_stages = replace(new, width=old.width, side_channels=old.side_channels, cdcm=old.cdcm, csam=old.csam) == old
+    same_sides = (new.cdcm, new.csam) == (old.cdcm, old.csam)
+    if not same_stages or new.width < old.width or new.side_channels < old.side_channels:
         raise UserError(f"weights of {old} do not fit {new}; give weights of the same network or of a narrower one")
     before = narrow.state_dict()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in wide.state_dict().items():
+            if name.startswith("sides.") and not same_sides:
+                continue
             value = before[name]
             value = value[torch.arange(len(weight)) % len(value)]
             if weight.dim() > 1:
