@@ -65,9 +65,8 @@ def scores(run: Path) -> dict[str, float] | None:
     """Final top-1 and top-5 of a finished run (the last weights, not the best ones)."""
     journal = run / "metrics.jsonl"
     lines = journal.read_text().splitlines() if journal.exists() else []
-    scored = [
-        json.loads(line) for line in lines if '"top1"' in line and line.endswith("}")
-    ]  # a killed run's last is cut
+    whole = [json.loads(line) for line in lines if line.endswith("}")]  # the last line of a killed run may be cut
+    scored = [line for line in whole if "top1" in line]
     return {key: scored[-1][key] for key in ("top1", "top5", "seconds")} if scored else None
 
 

@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 
 from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
-from pixeldiff.journal import Journal
 from pixeldiff.recipe import Schedule, parse_recipe, tomllib
 from pixeldiff.run import Positions, Run
 from pixeldiff.tasks.edge_data import list_pairs, normalise, read_pair
@@ -336,26 +335,6 @@ def test_a_full_disk_at_the_end_is_not_called_done(root: Path) -> None:
     assert not train(recipe, root / "run")
     assert (root / "run/last.safetensors").exists(), "weights come before the checkpoint that calls them finished"
     assert train(recipe, root / "run")
-
-
-def test_warnings_say_names_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Journal(tmp_path, 0, 10).warn("not saved: runs/[a]/[/b]")
-    assert "runs/[a]/[/b]" in capsys.readouterr().err
-
-
-def test_the_journal_survives_what_tensorboard_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(tmp_path, 0, 10)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(journal._board, "add_scalar", full)
-    for step in (1, 2):
-        journal.advance(step, 1.0)
-        journal.record(loss=0.5)
-    journal.close()
-    assert [line.get("loss") for line in lines(tmp_path)] == [0.5, None, 0.5]
-    assert "no more TensorBoard" in lines(tmp_path)[1]["warning"]
 
 
 def command(root: Path, out: str, launcher: tuple[str, ...] = ()) -> list[str]:

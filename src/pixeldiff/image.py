@@ -55,6 +55,17 @@ def read(path: str | Path) -> Picture:
     return _opened(Path(path), from_pil)
 
 
+def read8(path: str | Path) -> NDArray[np.uint8]:
+    """The picture in a file with 8 bits per channel, an array of its own."""
+    return as_8_bit(read(path)).copy()
+
+
+def as_8_bit(picture: Picture) -> NDArray[np.uint8]:
+    """uint8 as it is, floats in [0, 1] rounded to 255 levels."""
+    levels: NDArray[Any] = picture if picture.dtype == np.uint8 else np.round(picture * 255).astype(np.uint8)
+    return levels
+
+
 def read_stored(path: str | Path) -> NDArray[Any]:
     """The numbers in a picture file as they are: maps and labels. A palette is looked up, nothing else is done."""
     return _opened(Path(path), lambda file: np.asarray(file if file.mode != "P" else file.convert("RGB")))

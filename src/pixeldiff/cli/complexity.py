@@ -9,7 +9,7 @@ import click
 
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.complexity import as_json, as_text
-from pixeldiff.weights import canonical_name, cards
+from pixeldiff.weights import cards
 
 
 @click.command()
@@ -22,11 +22,10 @@ def complexity(model: str, side: int, machine: bool) -> None:
     """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
     try:
         from pixeldiff.checkpoint import load_model
-        from pixeldiff.models import create_model, list_models
+        from pixeldiff.models import create_model
         from pixeldiff.models.counting import count_layers
     except ImportError as error:
         raise UserError(f"complexity needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
-    named = canonical_name(model) in list_models()
-    network = create_model(model) if named or not (Path(model).suffix or model in cards()) else load_model(model)
+    network = load_model(model) if Path(model).suffix or model in cards() else create_model(model)
     records = count_layers(network, side)
     click.echo(json.dumps({"model": model, "input": side, **as_json(records)}) if machine else as_text(records))

@@ -46,7 +46,7 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
             click.echo(f"{target} exists; kept (--overwrite replaces it)")
             continue
         try:
-            pictures.write_whole(target, _encode(_damaged(_read8(source), kind, severity, seed), target))
+            pictures.write_whole(target, _encode(_damaged(pictures.read8(source), kind, severity, seed), target))
             click.echo(str(target))
         except UserError as error:
             failures.append(str(error))
@@ -82,11 +82,6 @@ def _is_result(path: Path) -> bool:
 
     ending = path.stem.rpartition(".")[2]
     return ending == "corruptions" or ending.rpartition("-")[0] in KINDS
-
-
-def _read8(path: Path) -> np.ndarray[Any, Any]:
-    picture = pictures.read(path)
-    return picture if picture.dtype == np.uint8 else np.round(255 * picture).astype(np.uint8)
 
 
 def _damaged(picture: np.ndarray[Any, Any], kind: str, severity: int, seed: int) -> np.ndarray[Any, Any]:

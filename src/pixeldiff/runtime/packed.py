@@ -71,9 +71,7 @@ class PackedClassifier:
 
     def prepare(self, image: Any) -> NDArray[np.uint8]:
         """A picture's centre square in the network's size."""
-        loaded = pictures.load(image)
-        if loaded.dtype != np.uint8:
-            loaded = np.round(loaded * 255).astype(np.uint8)
+        loaded = pictures.as_8_bit(pictures.load(image))
         size, (height, width) = self.file.preprocessing.size, loaded.shape[:2]
         side = min(height, width) * self.file.preprocessing.crop
         if (height, width) == (size, size) and side == size:

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from pixeldiff.cifar import SIDE, read_cifar100
 from pixeldiff.errors import UserError
-from pixeldiff.image import SUFFIXES
-from pixeldiff.tasks.edge_data import read_image
+from pixeldiff.image import SUFFIXES, read8
 
 Key = tuple[int, int]  # (epoch, index)
 Batch = tuple[Tensor, Tensor]  # uint8 (N, 3, H, W), int64 (N,)
@@ -113,7 +112,7 @@ class FolderPictures:
     def sample(self, key: Key) -> object:
         rng = np.random.default_rng((self.seed, *key))
         path, label = self.files[key[1]]
-        image = Image.fromarray(read_image(path))
+        image = Image.fromarray(read8(path))
         part = image.resize((self.size, self.size), Image.Resampling.BILINEAR, _window(image.size, self.area, rng))
         pixels = np.asarray(part)
         return (pixels[:, ::-1] if rng.integers(2) else pixels), label
@@ -125,7 +124,7 @@ class FolderPictures:
     def plain(self, indices: NDArray[np.int64]) -> Batch:
         chosen = [self.files[index] for index in indices]
         return self.collate(
-            [(np.asarray(_centre(Image.fromarray(read_image(path)), self.size)), label) for path, label in chosen]
+            [(np.asarray(_centre(Image.fromarray(read8(path)), self.size)), label) for path, label in chosen]
         )
 
 

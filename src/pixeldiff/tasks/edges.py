@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
+from pixeldiff.image import read8
 from pixeldiff.metrics.edges import evaluate_image, summarise
 from pixeldiff.metrics.truth import Truth
 from pixeldiff.models.pidinet import PiDiNetConfig
@@ -33,7 +34,6 @@ from pixeldiff.tasks.edge_data import (
     find_root,
     list_pairs,
     normalise,
-    read_image,
     read_pair,
 )
 
@@ -179,7 +179,7 @@ class Task:
         pairs = (self.held_out or self.pairs.pairs)[:4]
         columns = []
         for pair in pairs:
-            image = read_image(pair.image)
+            image = read8(pair.image)
             edges = np.rint(as_edges(logits_of(model, image)) * 255).astype(np.uint8)
             columns.append(np.concatenate([image, np.repeat(edges[..., None], 3, axis=2)]))
         height = max(column.shape[0] for column in columns)
