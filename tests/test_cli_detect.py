@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from skimage.morphology import thin as guo_hall
 
 from conftest import BAD_PICTURES
 from pixeldiff import EdgeDetector, cli
@@ -74,6 +75,29 @@ def test_folder_is_mirrored(run, album, tmp_path):
     assert files(tmp_path / "out") == ["a.edges.png", "b/c.edges.png", "b/d/e.edges.png"]
 
 
+def test_links_that_lead_back_up_are_followed_once(run, album, tmp_path):
+    for link in (album / "up", album / "b" / "up", album / "b" / "again"):
+        link.symlink_to(album)
+    (tmp_path / "elsewhere").mkdir()
+    Image.open(album / "a.png").save(tmp_path / "elsewhere" / "f.png")
+    (album / "z").symlink_to(tmp_path / "elsewhere")
+    assert run(album, "-o", tmp_path / "out")[0] == 0
+    assert files(tmp_path / "out") == ["a.edges.png", "b/c.edges.png", "b/d/e.edges.png", "z/f.edges.png"]
+
+
+def test_videos_and_heic_in_a_folder_are_not_passed_over_in_silence(run, album, tmp_path):
+    for name in ("clip.MP4", "b/IMG_1.HEIC", "b/IMG_2.heic"):
+        (album / name).write_bytes(b"x")
+    code, _, err = run(album, "-o", tmp_path / "out")
+    assert code == 0
+    assert "1 left alone (.mp4); give videos by name" in err
+    assert "2 left alone (.heic); convert them to JPEG" in err
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "clip.mov").write_bytes(b"x")
+    code, _, err = run(tmp_path / "clips")
+    assert (code, "no pictures in" in err, "give videos by name" in err) == (2, True, True)
+
+
 def test_second_run_over_a_folder_finds_nothing_new(run, album):
     run(album)
     first = files(album)
@@ -138,7 +162,9 @@ def test_options_of_the_map(run, photo, edge_onnx):
     middle = float(np.median(edges))
     np.testing.assert_allclose(saved("--invert"), 1 - edges, atol=1e-6)
     np.testing.assert_array_equal(saved("--threshold", middle), edges >= middle)
-    np.testing.assert_allclose(saved("--thin"), plain(photo, thin=True), atol=1e-6)
+    thin = plain(photo, thin=True)
+    np.testing.assert_allclose(saved("--thin"), thin, atol=1e-6)
+    np.testing.assert_array_equal(saved("--thin", "--threshold", middle), guo_hall(thin >= middle))
     np.testing.assert_allclose(saved("--multi-scale"), plain(photo, scales=(0.5, 1, 1.5)), atol=1e-6)
     np.testing.assert_allclose(saved("--threads", 1), edges, atol=1e-6)
 
@@ -207,6 +233,7 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "missing.jpg; check the name": [tmp_path / "missing.jpg", "-o", tmp_path / "x.png"],
         "but there are several": [tmp_path, "-o", tmp_path / "x.png"],
         "edges are not written as .jpg": [photo, "-o", tmp_path / "x.jpg"],
+        "edges are not written as .pdf": [photo, "-o", tmp_path / "x.pdf"],
         "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
         "exclude each other": [photo, "--model", "tiny"],
         "'jpg' is not one of": [photo, "--format", "jpg"],
@@ -234,10 +261,10 @@ def test_picture_is_never_its_own_result(run, photo):
     assert photo.with_suffix(".png").read_bytes() == before
 
 
-def test_mat_without_scipy_teaches(run, photo, monkeypatch):
+def test_mat_without_scipy_teaches(run, album, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    code, _, err = run(photo, "--format", "mat")
-    assert code == 2
+    code, _, err = run(album, "--format", "mat")
+    assert (code, err.count("\n")) == (2, 1), "once, not for every picture"
     assert "pixeldiff[eval]" in err
 
 

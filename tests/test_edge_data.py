@@ -77,6 +77,22 @@ def test_layouts(tmp_path: Path, rng: np.random.Generator) -> None:
     expected = np.rint(255 / 3 * (1 + np.eye(21, 33))).astype(np.uint8)
     assert np.array_equal(read_label(raw.label), expected)
 
+    spaced = write_pair(tmp_path, "my photos/b c.jpg", "my edges/b c.png", rng)
+    (tmp_path / "tabs.lst").write_text("my photos/b c.jpg\tmy edges/b c.png\n")
+    assert list_pairs(tmp_path, "tabs.lst") == [spaced]
+
+
+def test_relative_roots(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = write_pair(tmp_path, "here/photos/a.jpg", "here/edges/a.png", rng)
+    write_pair(tmp_path, "here/images/val/3.jpg", "unused/3.png", rng)
+    write_mat(tmp_path / "here/groundTruth/val/3.mat", [np.eye(21, 33)])
+    monkeypatch.chdir(tmp_path)
+    assert list_pairs(find_root("here"), "photos:edges") == [mine]
+    monkeypatch.chdir(tmp_path / "here/photos")
+    monkeypatch.setenv("PIXELDIFF_DATA", "../..")
+    (raw,) = list_pairs(find_root("here"), "val")
+    assert raw.label.samefile(tmp_path / "here/groundTruth/val/3.mat")
+
 
 def test_labels_of_other_kinds(tmp_path: Path, rng: np.random.Generator) -> None:
     values = rng.integers(0, 256, (5, 6, 3), dtype=np.uint8)
@@ -253,6 +269,7 @@ def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
         "gone.lst": ("photos/a.jpg edges/zzz.png", "no file .*zzz.png"),
         "one.lst": ("photos/a.jpg", r"one.lst, line 1 is not .image label."),
         "scale.lst": ("photos/a.jpg edges/a.png x", "line 1"),
+        "spaces.lst": ("my photos/a.jpg edges/a.png", "put tabs between"),
         "bad.json": ("{", "not a JSON array"),
         "flat.json": ('["photos/a.jpg"]', "not a JSON array"),
         "empty.lst": ("", "no pictures"),

@@ -33,6 +33,15 @@ def test_16_bit_png_keeps_its_depth(rng, tmp_path):
         np.testing.assert_allclose(picture[..., channel], deep / 65535, atol=1e-7)
 
 
+def test_integers_without_a_full_scale_are_refused(tmp_path):
+    Image.fromarray(np.full((5, 6), 200, dtype=np.int32)).save(tmp_path / "long.tif")
+    with pytest.raises(UserError, match=r"long.tif: .*8 or 16 bits"):
+        image.read(tmp_path / "long.tif")
+    deep = np.array([[0, 300], [65535, 256]], dtype=np.uint16)
+    (tmp_path / "deep.pgm").write_bytes(b"P5 2 2 65535\n" + deep.astype(">u2").tobytes())
+    np.testing.assert_allclose(image.read(tmp_path / "deep.pgm")[..., 0], deep / 65535, atol=1e-7)
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK", "YCbCr", "HSV", "RGB", "RGBA", "LA", "PA"])
 def test_every_mode_becomes_rgb(mode, colours):
     picture = Image.fromarray(colours).convert("P" if mode == "PA" else mode)

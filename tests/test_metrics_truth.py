@@ -60,12 +60,14 @@ def test_folder_per_annotator(tmp_path, masks):
     assert len(truth["b"].load()) == 1
 
 
-@pytest.mark.parametrize("kind", ["pairs", "scale column", "json"])
+@pytest.mark.parametrize("kind", ["pairs", "scale column", "tabs", "json"])
 def test_lists(tmp_path, masks, kind):
-    save_label(tmp_path / "gt" / "label_of_a.png", masks[0])
-    row = ["images/a.jpg", "gt/label_of_a.png"]
+    label = "gt/label of a.png" if kind == "tabs" else "gt/label_of_a.png"
+    save_label(tmp_path / label, masks[0])
+    row = ["images/a.jpg", label]
     path = tmp_path / ("list.json" if kind == "json" else "list.lst")
-    path.write_text(json.dumps([row]) if kind == "json" else " ".join(row + ["0.5"] * (kind != "pairs")) + "\n\n")
+    between = "\t" if kind == "tabs" else " "
+    path.write_text(json.dumps([row]) if kind == "json" else between.join(row + ["0.5"] * (kind != "pairs")) + "\n\n")
     truth = find_truth(path)
     assert truth["a"].picture == tmp_path / "images" / "a.jpg"
     np.testing.assert_array_equal(truth["a"].load(), [masks[0]])
@@ -98,7 +100,7 @@ def test_errors_teach(tmp_path, masks):
     with pytest.raises(UserError, match="--dataset bsds500"):
         find_truth(tmp_path)
     (tmp_path / "images.lst").write_text("images/a.jpg\n")
-    with pytest.raises(UserError, match="names pictures only"):
+    with pytest.raises(UserError, match=r"names pictures only.*folder of labels"):
         find_truth(tmp_path / "images.lst")
     (tmp_path / "pairs.lst").write_text("".join(f"{k}.jpg {k}.png\n" for k in range(12)))
     with pytest.raises(UserError, match=r"12 files that are not there.*and 2 more"):

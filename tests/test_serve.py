@@ -83,6 +83,8 @@ def test_other_refusals(client, picture):
     assert refused(content=png(picture), headers={"X-Long": "x" * 20000})[0] == 431
     assert refused(content=png(picture), params={"threshold": 2})[0] == 422
     assert refused(content=png(picture), params={"format": "exe"})[0] == 422
+    status, reason = refused(content=png(picture), params={"treshold": 0.3})
+    assert (status, "no option treshold" in reason, "threshold" in reason) == (422, True, True)
     assert refused(content=png(picture), params={"model": "../../etc/passwd"})[0] == 422
     assert refused(content=b"x", headers={"Content-Type": "multipart/form-data"})[0] == 422
     assert refused(content=b"x", headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422

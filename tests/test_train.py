@@ -286,6 +286,9 @@ def test_initial_weights(root: Path) -> None:
     other = dataclasses.replace(plain, initial=recipe.initial)
     with pytest.raises(UserError, match=r"another network.*narrower PiDiNet"):
         train(other, root / "third")
+    other = dataclasses.replace(plain, initial="runs/none.safetensors")
+    with pytest.raises(UserError, match=r"initial = 'runs/none.safetensors': no weights file.*trained before"):
+        train(other, root / "third")
     with pytest.raises(UserError, match="another initial"):
         train(recipe, root / "first")
     (root / "first/last.safetensors").unlink()

@@ -1,7 +1,7 @@
 """Pictures in and out: read, convert, normalise, resize, plan tiles, write. The only home of mean and std.
 
 Inside the package a picture is an array H x W x 3, RGB, uint8 or float32 in [0, 1]. Files are turned upright (EXIF),
-transparent ones laid on white, 16-bit ones keep their depth, of animations the first frame counts.
+transparent ones laid on white, 16-bit grey ones keep their depth, of animations the first frame counts.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ def _opened(path: Path, convert: Callable[[Image.Image], NDArray[Any]]) -> NDArr
 
 def from_pil(picture: Image.Image) -> Picture:
     """The upright RGB array of a Pillow image of any mode."""
+    if picture.mode == "I" and picture.format == "TIFF":
+        raise UserError("whole numbers of 32 bits have no full scale; save it with 8 or 16 bits")
     picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):
         deep = np.asarray(picture).astype(np.float32)

@@ -208,7 +208,12 @@ class Run:
 
 
 def _start_from(model: nn.Module, source: str) -> None:
-    trained = load_model(source)
+    try:
+        trained = load_model(source)
+    except UserError as error:
+        raise UserError(
+            f"initial = {source!r}: {error}; it names a shipped network or weights trained before"
+        ) from error
     try:
         if isinstance(model, PiDiNet) and isinstance(trained, PiDiNet) and model.config != trained.config:
             widen(trained, model)

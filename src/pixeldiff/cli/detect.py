@@ -8,12 +8,13 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from pixeldiff.errors import UserError
 from pixeldiff.image import SUFFIXES
@@ -34,13 +35,19 @@ from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.runtime.vector import TOLERANCE
 from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
 
+HEIC = (".heic", ".heif")  # what phones write and Pillow does not read
+
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True)
 @click.option("-o", "--out", help="Folder for the results, or the file for one picture. [default: beside the picture]")
 @click.option("--model", help="A shipped network; see pixeldiff models. [default: tiny]")
 @click.option("--weights", type=click.Path(path_type=Path), help="An .onnx file written by pixeldiff export.")
-@click.option("--thin", is_flag=True, help="Lines one pixel wide (the benchmark's non-maximum suppression).")
+@click.option(
+    "--thin",
+    is_flag=True,
+    help="Thin lines (the benchmark's non-maximum suppression); one pixel wide with --threshold.",
+)
 @click.option(
     "--threshold", type=click.FloatRange(0, 1), metavar="T", help="Black and white: edge where the map is at least T."
 )
@@ -111,13 +118,14 @@ def detect(
     if target and len(found.files) > 1:
         raise UserError(f"-o {target} is one file, but {inputs[0]} are {len(found.files)} pictures; give a folder")
     if not found.files:
-        raise UserError("; ".join(found.missing))
+        raise UserError("; ".join([*found.missing, *_left_out(found.others)]))
     if target:
         refuse_itself(found.files[0][0], target)
     jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, f"edges.{format_}")
     if folder:
         _check_writable(folder)
     options = Options(format_, thin, threshold, invert, scales, side_outputs, overwrite, tolerance)
+    options.encode(np.zeros((1, 1), np.float32))  # if the format needs what is not installed: before the work
     threads = threads or cores()
     start = time.perf_counter()
     detector, streams = open_streams(weights or model or "tiny", threads, len(jobs))
@@ -132,7 +140,17 @@ def detect(
         click.echo(_sentence(outcomes, seconds))
     for failure in failures:
         click.echo("pixeldiff: skipped: " + " ".join(failure.split()), err=True)
+    for remark in _left_out(found.others):
+        click.echo(f"pixeldiff: {remark}", err=True)
     return 1 if failures else 0
+
+
+def _left_out(others: Mapping[str, int]) -> Iterator[str]:
+    """What lies in the folders and a user would have expected edges of."""
+    for suffixes, advice in ((VIDEO_SUFFIXES, "give videos by name"), (HEIC, "convert them to JPEG")):
+        if count := sum(others.get(suffix, 0) for suffix in suffixes):
+            kinds = " ".join(suffix for suffix in suffixes if suffix in others)
+            yield f"{count} left alone ({kinds}); {advice}"
 
 
 def _expanded(given: str) -> list[str]:
@@ -213,8 +231,12 @@ def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None,
     if path.is_dir() or out.endswith(("/", os.sep)):
         return None, path
     if path.suffix[1:].lower() not in FORMATS:
-        if path.suffix.lower() in SUFFIXES:
-            raise UserError(f"-o {out}: edges are not written as {path.suffix}; use one of {', '.join(FORMATS)}")
+        one = len(inputs) == 1 and not Path(inputs[0]).is_dir()
+        if path.suffix.lower() in SUFFIXES or (path.suffix and one):
+            raise UserError(
+                f"-o {out}: edges are not written as {path.suffix}; use one of {', '.join(FORMATS)}, or {out}/ "
+                "for a folder"
+            )
         return None, path
     if len(inputs) > 1 or Path(inputs[0]).is_dir():
         raise UserError(f"-o {out} is one file, but there are several pictures; give a folder")

@@ -36,10 +36,10 @@ def models(as_json: bool) -> None:
 
 
 def _row(card: dict[str, Any]) -> dict[str, Any]:
-    """The card, with the size of the file that runs: ONNX or packed, else the only one there is."""
+    """The card, with the size of the file that runs (ONNX or packed, else any); every row has ODS and OIS."""
     files = card.get("files", {})
     runs: dict[str, Any] = files.get(".onnx") or files.get(".pdn") or next(iter(files.values()), {})
-    return {**card, "file_bytes": runs.get("bytes"), "licence": card.get("licence")}
+    return {"ods": None, "ois": None, **card, "file_bytes": runs.get("bytes"), "licence": card.get("licence")}
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 - a folder of BSDS .mat files: groundTruth{k}.Boundaries, one annotator per k;
 - a folder of PNGs: one annotator;
 - a folder of folders of PNGs: one folder per annotator;
-- a list (.lst, .txt) of lines "image label", relative to the list's folder; further columns are ignored;
+- a list (.lst, .txt) of lines "image label", relative to the list's folder; further columns are ignored, and names with
+  spaces need tabs between the columns;
 - a JSON array of [image, label] pairs, as BIPED, BRIND and UDED come;
 - one .mat file or label picture.
 In label pictures channel 0 counts, and a boundary is at least half of full strength (above 0 in 0/1 masks).
@@ -88,11 +89,18 @@ def _labels(folder: Path) -> list[Path]:
 
 
 def _list_pairs(source: Path, text: str) -> Iterable[tuple[Path, Path]]:
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    for columns in lines:
+    for columns in (list_columns(line) for line in text.splitlines() if line.strip()):
         if len(columns) < 2:
-            raise UserError(f"{source} names pictures only ({columns[0]}); each line needs 'image label'")
+            raise UserError(
+                f"{source} names pictures only ({columns[0]}); each line needs 'image label'; "
+                "a folder of labels will do, too"
+            )
         yield source.parent / columns[0], source.parent / columns[1]
+
+
+def list_columns(line: str) -> list[str]:
+    """The columns of a line of a list, between tabs if it has any, else between spaces."""
+    return [column.strip() for column in line.split("\t")] if "\t" in line else line.split()
 
 
 def _json_pairs(source: Path, text: str) -> Iterable[tuple[Path, Path]]:

@@ -46,6 +46,7 @@ MEDIA = {"png": "image/png", "webp": "image/webp", "svg": "image/svg+xml", "npy"
 Format = Enum("Format", {name: name for name in MEDIA}, type=str)  # type: ignore[misc]
 
 PNG = Format("png")
+OPTIONS = {"model", "format", "threshold", "thin", "invert"}
 
 
 class Problem(BaseModel):
@@ -218,10 +219,12 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
         model: Annotated[Name, Query(description="one of /api/models")] = default,
         format: Annotated[Format, Query()] = PNG,
         threshold: Annotated[float | None, Query(ge=0, le=1, description="black and white: edge from here on")] = None,
-        thin: Annotated[bool, Query(description="lines one pixel wide")] = False,
+        thin: Annotated[bool, Query(description="thin lines; one pixel wide with a threshold")] = False,
         invert: Annotated[bool, Query(description="dark edges on white")] = False,
     ) -> Response:
         """The edges of a picture, sent as such or as a file in a form; the result has the picture's size."""
+        if unknown := sorted(set(request.query_params) - OPTIONS):
+            raise Refused(422, f"there is no option {unknown[0]}; the options are {', '.join(sorted(OPTIONS))}")
         options = Options(format.value, thin, threshold, invert)
         if desk.pending >= desk.limit:
             raise Refused(503, f"{desk.pending} pictures are waiting already; try again in a second")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.truth import read_bsds, read_shares
+from pixeldiff.metrics.truth import list_columns, read_bsds, read_shares
 
 IGNORED = 1
 SMALLEST = 8  # pixels on a side: three poolings leave one
@@ -55,11 +55,12 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
     """The pairs that one entry of `data.sources` names, all files checked to be there.
 
     - "train": a split of a raw BSDS500, images/train/<id>.jpg with groundTruth/train/<id>.mat
-    - "train_pair.lst": a list, one "image label" or "image label scale" per line
+    - "train_pair.lst": a list, one "image label" or "image label scale" per line, with tabs if names have spaces
     - "train_rgb.json": a JSON array of [image, label]
     - "photos:edges": two folders, a label has the name of its picture whatever the suffix
     Names in a list are relative to the root; where they are not, to the list's own folder.
     """
+    root = root.absolute()  # so that what already stands under the root stays where it is when `_found` joins it
     if ":" in source:
         pairs = _folder_pairs(root, *source.split(":", 1))
     elif source.endswith((".lst", ".txt")):
@@ -111,13 +112,15 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 
 
 def _list_pair(line: str, where: str) -> Pair:
-    columns = line.split()
+    columns = list_columns(line)
     try:
         if len(columns) in (2, 3):
             return Pair(Path(columns[0]), Path(columns[1]), float(columns[2]) if len(columns) == 3 else 1.0)
     except ValueError:
         pass
-    raise UserError(f'{where} is not "image label" or "image label scale": {line!r}')
+    raise UserError(
+        f'{where} is not "image label" or "image label scale": {line!r}; put tabs between them where names have spaces'
+    )
 
 
 def _json_pairs(path: Path) -> list[Pair]:
