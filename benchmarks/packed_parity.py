@@ -18,7 +18,7 @@ from pixeldiff.checkpoint import load_model
 from pixeldiff.cifar import read_cifar100
 from pixeldiff.export_packed import pack_model
 from pixeldiff.runtime.packed import PackedClassifier
-from pixeldiff.tasks.edge_data import normalise
+from pixeldiff.tasks.data import normalise
 
 BATCH = 250
 

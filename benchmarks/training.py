@@ -76,10 +76,11 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
 
 def sample_cost_ms(count: int = 50) -> float:
     """CPU milliseconds to prepare one picture, decoded already."""
-    from pixeldiff.tasks.edge_data import EdgePairs, find_root, list_pairs
+    from pixeldiff.tasks.data import find_root
+    from pixeldiff.tasks.edge_data import BSDS500, EdgePairs, list_pairs
 
     torch.set_num_threads(1)
-    entries = EdgePairs(list_pairs(find_root("BSDS500"), "train")[:count], 0, crop=320, fill=True)
+    entries = EdgePairs(list_pairs(find_root("BSDS500", BSDS500), "train")[:count], 0, crop=320, fill=True)
     for warm in (True, False):
         begin = time.process_time()
         for index in range(count):

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 
 #include "boundary.hpp"
@@ -46,13 +47,21 @@ std::vector<int32_t> set_pixels(const uint8_t* map, size_t size) {
   return pixels;
 }
 
-int side(size_t length) {
-  if (length > 65535) throw std::invalid_argument("maps are at most 65535 pixels high and wide");
-  return static_cast<int>(length);
+struct Size {
+  int height, width;
+};
+
+// Pixels have 32-bit numbers, also with a border of one around the map.
+Size size_of(size_t height, size_t width) {
+  if (!height || !width) throw std::invalid_argument("maps have at least one pixel");
+  if (height > 65535 || width > 65535 || (height + 2) * (width + 2) > INT32_MAX) {
+    throw std::invalid_argument("maps are at most 65535 pixels high and wide, and 2^31 pixels together");
+  }
+  return {static_cast<int>(height), static_cast<int>(width)};
 }
 
 Result<float> nms_map(FloatMap map, int radius) {
-  const int height = side(map.shape(0)), width = side(map.shape(1));
+  const auto [height, width] = size_of(map.shape(0), map.shape(1));
   std::vector<float> kept;
   {
     nb::gil_scoped_release release;
@@ -62,7 +71,7 @@ Result<float> nms_map(FloatMap map, int radius) {
 }
 
 Result<uint8_t> thin_map(Map map) {
-  const int height = side(map.shape(0)), width = side(map.shape(1));
+  const auto [height, width] = size_of(map.shape(0), map.shape(1));
   std::vector<uint8_t> thinned(static_cast<size_t>(height) * width, 0);
   {
     nb::gil_scoped_release release;
@@ -72,7 +81,7 @@ Result<uint8_t> thin_map(Map map) {
 }
 
 nb::tuple trace_map(Map map) {
-  const int height = side(map.shape(0)), width = side(map.shape(1));
+  const auto [height, width] = size_of(map.shape(0), map.shape(1));
   Chains chains;
   {
     nb::gil_scoped_release release;
@@ -83,7 +92,7 @@ nb::tuple trace_map(Map map) {
 
 // (pixel, pixel) rows: predicted and true pixel of each pair; and the total cost.
 nb::tuple match_maps(Map prediction, Map truth, double radius, uint32_t annotator) {
-  const int height = side(prediction.shape(0)), width = side(prediction.shape(1));
+  const auto [height, width] = size_of(prediction.shape(0), prediction.shape(1));
   if (truth.shape(0) != prediction.shape(0) || truth.shape(1) != prediction.shape(1)) {
     throw std::invalid_argument("prediction and truth differ in size");
   }
@@ -106,7 +115,7 @@ nb::tuple match_maps(Map prediction, Map truth, double radius, uint32_t annotato
 }
 
 nb::tuple count_map(Map map, const std::vector<int>& levels, bool thinned, Stack truths, double radius) {
-  const int height = side(map.shape(0)), width = side(map.shape(1));
+  const auto [height, width] = size_of(map.shape(0), map.shape(1));
   if (truths.shape(1) != map.shape(0) || truths.shape(2) != map.shape(1)) {
     throw std::invalid_argument("map and truths differ in size");
   }

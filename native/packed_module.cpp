@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -67,7 +68,7 @@ void check_shape(const A& array, const std::vector<size_t>& shape, const char* m
   for (size_t i = 0; i < shape.size(); ++i) check(array.shape(i) == shape[i], message);
 }
 
-int threads_or_all(int threads) { return threads > 0 ? threads : hardware_threads(); }
+int threads_or_all(int threads) { return threads > 0 ? std::min(threads, 1024) : hardware_threads(); }
 
 
 BinaryConv* make_binary(int in_channels, int out_channels, int kernel_size, int stride, int differing,

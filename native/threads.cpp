@@ -32,15 +32,6 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  ~Pool() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stop_.store(true);
-    }
-    wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
-  }
-
   bool try_run(int tasks, int helpers, const std::function<void(int)>& task) {
     std::unique_lock<std::mutex> busy(busy_, std::try_to_lock);
     if (!busy.owns_lock()) return false;
@@ -86,7 +77,6 @@ class Pool {
   void work(int index, unsigned seen) {
     while (true) {
       wait_for_round(seen);
-      if (stop_.load()) return;
       seen = round_.load();
       if (index < helpers_) take();
       pending_.fetch_sub(1, std::memory_order_release);
@@ -95,12 +85,12 @@ class Pool {
 
   void wait_for_round(unsigned seen) {
     const auto start = std::chrono::steady_clock::now();
-    for (int spins = 1; round_.load(std::memory_order_acquire) == seen && !stop_.load(); ++spins) {
+    for (int spins = 1; round_.load(std::memory_order_acquire) == seen; ++spins) {
       relax();
       if (spins % 64 == 0 && std::chrono::steady_clock::now() - start > kSpin) {
         std::unique_lock<std::mutex> lock(mutex_);
         sleeping_.fetch_add(1);
-        wake_.wait(lock, [&] { return round_.load() != seen || stop_.load(); });
+        wake_.wait(lock, [&] { return round_.load() != seen; });
         sleeping_.fetch_sub(1);
         return;
       }
@@ -112,7 +102,6 @@ class Pool {
   std::vector<std::thread> workers_;
   std::atomic<unsigned> round_{0};
   std::atomic<int> next_{0}, pending_{0}, sleeping_{0};
-  std::atomic<bool> stop_{false};
   const std::function<void(int)>* task_ = nullptr;
   int tasks_ = 0, helpers_ = 0;
   std::exception_ptr failure_;

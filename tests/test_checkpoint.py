@@ -79,6 +79,13 @@ def test_damaged_and_foreign_files_are_explained(tmp_path):
     save_file({"x": torch.zeros(1)}, tmp_path / "d.safetensors")
     with pytest.raises(UserError, match="not one of pixeldiff's"):
         load_model(tmp_path / "d.safetensors")
+    for text, says in {
+        "{": "no JSON object",
+        '{"family": "pidinet", "config": {"width": "a"}}': "cannot be built",
+    }.items():
+        save_file({"x": torch.zeros(1)}, tmp_path / "e.safetensors", {"pixeldiff": text})
+        with pytest.raises(UserError, match=says):
+            load_model(tmp_path / "e.safetensors")
 
 
 def test_weights_of_another_config_are_refused(tmp_path):

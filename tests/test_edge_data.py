@@ -11,14 +11,14 @@ from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.errors import UserError
+from pixeldiff.tasks.data import find_root, normalise
 from pixeldiff.tasks.edge_data import (
+    BSDS500,
     IGNORED,
     EdgePairs,
     Pair,
-    find_root,
     inscribed,
     list_pairs,
-    normalise,
     read_label,
     read_pair,
     recolour,
@@ -87,10 +87,10 @@ def test_relative_roots(tmp_path: Path, rng: np.random.Generator, monkeypatch: p
     write_pair(tmp_path, "here/images/val/3.jpg", "unused/3.png", rng)
     write_mat(tmp_path / "here/groundTruth/val/3.mat", [np.eye(21, 33)])
     monkeypatch.chdir(tmp_path)
-    assert list_pairs(find_root("here"), "photos:edges") == [mine]
+    assert list_pairs(find_root("here", BSDS500), "photos:edges") == [mine]
     monkeypatch.chdir(tmp_path / "here/photos")
     monkeypatch.setenv("PIXELDIFF_DATA", "../..")
-    (raw,) = list_pairs(find_root("here"), "val")
+    (raw,) = list_pairs(find_root("here", BSDS500), "val")
     assert raw.label.samefile(tmp_path / "here/groundTruth/val/3.mat")
 
 
@@ -259,7 +259,7 @@ def test_normalise() -> None:
 def test_missing_root_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIXELDIFF_DATA", raising=False)
     with pytest.raises(UserError, match=r"no data folder 'nowhere'.*PIXELDIFF_DATA.*bsds"):
-        find_root("nowhere")
+        find_root("nowhere", BSDS500)
 
 
 def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -269,6 +269,7 @@ def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
         "gone.lst": ("photos/a.jpg edges/zzz.png", "no file .*zzz.png"),
         "one.lst": ("photos/a.jpg", r"one.lst, line 1 is not .image label."),
         "scale.lst": ("photos/a.jpg edges/a.png x", "line 1"),
+        "huge.lst": ("photos/a.jpg edges/a.png inf", "line 1"),
         "spaces.lst": ("my photos/a.jpg edges/a.png", "put tabs between"),
         "bad.json": ("{", "not a JSON array"),
         "flat.json": ('["photos/a.jpg"]', "not a JSON array"),
@@ -281,6 +282,9 @@ def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
             (tmp_path / source).write_text(text)
         with pytest.raises(UserError, match=message):
             list_pairs(tmp_path, source)
+    (tmp_path / "bytes.lst").write_bytes(bytes(range(128, 255)))
+    with pytest.raises(UserError, match="lists are text"):
+        list_pairs(tmp_path, "bytes.lst")
     write_pair(tmp_path, "photos/b.jpg", "elsewhere/b.png", rng)
     with pytest.raises(UserError, match=r"b.jpg has no label; put b.png into"):
         list_pairs(tmp_path, "photos:edges")

@@ -126,6 +126,29 @@ def test_replace_convs_keeps_shapes_and_weights(kind):
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
 
 
+def test_a_layer_in_two_places_stays_one_layer():
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 3, 3, padding=1)
+    model = nn.Sequential(conv, nn.ReLU(), nn.Sequential(conv))
+    assert replace_convs(model, "central") == ["0", "2.0"]
+    assert isinstance(model[0], PDConv2d)
+    assert model[0] is model[2][0]
+    fused = fuse(model)
+    assert type(fused[0]) is nn.Conv2d
+    assert fused[0] is fused[2][0]
+    x = torch.randn(1, 3, 7, 7)
+    torch.testing.assert_close(fused(x), model(x))
+
+
+def test_replace_convs_leaves_subclasses_alone_unless_named():
+    class Own(nn.Conv2d):
+        pass
+
+    model = nn.Sequential(Own(3, 3, 3), nn.Conv2d(3, 3, 3))
+    assert replace_convs(model, "central") == ["1"]
+    assert replace_convs(model, "central", layers=["0"]) == ["0"]
+
+
 def test_replace_convs_takes_names_or_a_test():
     model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3))
     assert replace_convs(model, "angular", layers=["1"]) == ["1"]

@@ -19,6 +19,11 @@ def test_percent():
     assert accuracy(logits, np.array([6, 6])) == {"top1": 50.0, "top5": 50.0}
 
 
+@pytest.mark.parametrize("dead", [0.0, np.nan])
+def test_a_dead_network_knows_nothing(dead):
+    assert accuracy(np.full((4, 10), dead), np.arange(4)) == {"top1": 0.0, "top5": 0.0}
+
+
 def test_a_network_for_other_classes_is_refused(rng):
     pictures = np.zeros((4, 2, 2, 3), np.uint8)
     with pytest.raises(UserError, match="tells 7 classes apart, the pictures have 12"):

@@ -47,7 +47,8 @@ def test_average(tmp_path, edge_map):
         (np.full((4, 4), 0.9), "looks inverted"),
         (np.arange(48).reshape(4, 4, 3) / 48, "in colour"),
         (np.zeros(5), "height x width"),
-        (np.full((4, 4), "x"), "holds numbers"),
+        (np.full((4, 4), "x"), "a map holds floats"),
+        (np.full((4, 4), 200), "holds int64 values"),
     ],
 )
 def test_what_is_no_map_is_refused(tmp_path, array, words):

@@ -104,6 +104,15 @@ def test_equal_maps_match_in_place(rng):
     assert (pairs[:, 0] == pairs[:, 1]).all()
 
 
+def test_sizes_must_be_sizes():
+    with pytest.raises(ValueError, match="at least one pixel"):
+        _native.nms(np.zeros((3, 0), np.float32), 1)
+    with pytest.raises(ValueError, match="at most 65535"):
+        _native.thin(np.zeros((1, 65536), np.uint8))
+    with pytest.raises(ValueError, match=r"2\^31 pixels"):
+        _native.thin(np.broadcast_to(np.uint8(0), (46340, 46340)))
+
+
 def test_sizes_must_agree():
     with pytest.raises(ValueError, match="differ in size"):
         _native.match(np.zeros((3, 4), np.uint8), np.zeros((4, 3), np.uint8), 1.0)

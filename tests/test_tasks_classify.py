@@ -1,6 +1,7 @@
 """Classification: augmentation, losses with and without a teacher, scores, and the loop over all of it."""
 
 import dataclasses
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from pixeldiff.models import create_model
 from pixeldiff.recipe import parse_recipe, read_recipe
 from pixeldiff.tasks.classify import Task, distillation_loss, predict
 from pixeldiff.tasks.classify_data import CifarPictures, FolderPictures
-from pixeldiff.tasks.edge_data import normalise
+from pixeldiff.tasks.data import normalise
 from pixeldiff.train import train
 from test_cifar import write_cifar
 
@@ -61,6 +62,12 @@ def test_windows_of_padded_pictures(cifar):
     # A picture's augmentation depends on seed, epoch and index, not on its batch.
     assert torch.equal(pictures.collate([keys[70]])[0][0], images[70])
     assert not torch.equal(CifarPictures(cifar, "train", seed=4).collate(keys)[0], images)
+
+
+def test_tasks_reach_workers_that_do_not_share_memory(cifar):
+    pictures = CifarPictures(cifar, "train", seed=3)
+    before = pictures.collate([(0, 5), (1, 6)])[0]
+    assert torch.equal(pickle.loads(pickle.dumps(pictures)).collate([(0, 5), (1, 6)])[0], before)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
 from pixeldiff.recipe import Schedule, parse_recipe, tomllib
 from pixeldiff.run import Positions, Run
-from pixeldiff.tasks.edge_data import list_pairs, normalise, read_pair
+from pixeldiff.tasks.data import normalise
+from pixeldiff.tasks.edge_data import list_pairs, read_pair
 from pixeldiff.tasks.edges import robust_loss
 from pixeldiff.train import learning_rate, train
 
@@ -389,6 +390,21 @@ def test_command_says_mistakes_in_one_line(root: Path) -> None:
     done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.strip().splitlines() == ["pixeldiff: unknown key data.crob; did you mean crop?"]
+
+
+def test_a_mistake_of_ours_in_a_worker_ends_the_run(root: Path) -> None:
+    """The worker ignores signals: unless it is told to end, the process would wait for it for ever."""
+    (root / "recipe.toml").write_text(recipe_text(root, workers=1))
+    script = (
+        "from pixeldiff.tasks import edge_data\nfrom pixeldiff.cli import main\n"
+        "def broken(*_): raise RuntimeError('broken warp')\n"
+        f"edge_data.warp = broken\nmain(['train', {str(root / 'recipe.toml')!r}, '--out', {str(root / 'run')!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=QUIET, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "broken warp" in done.stderr
 
 
 @pytest.mark.parametrize("workers", [0, 1])

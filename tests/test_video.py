@@ -19,12 +19,12 @@ from pixeldiff.video import detect_video
 MS = Fraction(1, 1000)
 
 
-def make_clip(path, times=None, size=(48, 64), audio=True, codec="libx264"):
+def make_clip(path, times=None, size=(48, 64), audio=True, codec="libx264", between=0):
     """A bar that wanders over noise, one frame per time in milliseconds, with a tone."""
     times = [40 * k for k in range(12)] if times is None else times
     rng = np.random.default_rng(0)
     with av.open(str(path), "w") as container:
-        video = container.add_stream(codec, rate=25, options={"bf": "0"})
+        video = container.add_stream(codec, rate=25, options={"bf": str(between)})
         video.height, video.width = size
         video.pix_fmt = "yuv420p" if size[0] % 2 == size[1] % 2 == 0 else "yuv444p"
         video.codec_context.time_base = MS
@@ -92,6 +92,18 @@ def test_variable_frame_rates_are_kept(suffix, detector, tmp_path):
     first, then = read_clip(source), read_clip(tmp_path / f"out{suffix}")
     np.testing.assert_allclose(then[1], np.array(times) / 1000, atol=1e-3)
     assert then[3] == pytest.approx(first[3], abs=0.002)
+
+
+def test_times_that_do_not_rise_are_mended(detector, tmp_path):
+    """AVI keeps no times, so those of B-frames come out of order; joined files begin again at zero."""
+    make_clip(tmp_path / "b.avi", audio=False, between=2)
+    part = make_clip(tmp_path / "part.ts", audio=False).read_bytes()
+    (tmp_path / "joined.ts").write_bytes(part + part)
+    for name, frames in (("b.avi", 12), ("joined.ts", 24)):
+        report = detect_video(detector, tmp_path / name, tmp_path / "out.mp4", Options())
+        times = read_clip(tmp_path / "out.mp4")[1]
+        assert (report.frames, len(times)) == (frames, frames)
+        assert times == sorted(set(times))
 
 
 def test_odd_sizes(detector, tmp_path):
@@ -195,7 +207,10 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         frame.sample_rate = 16000
         container.mux(sound.encode(frame))
         container.mux(sound.encode(None))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "clip.mp4").write_bytes(clip.read_bytes())
     mistakes = {
+        "would both become": [clip, tmp_path / "other" / "clip.mp4", "-o", tmp_path / "both"],
         "no file": [tmp_path / "missing.mp4"],
         "is not a video that can be read": [tmp_path / "text.mp4"],
         "has no video stream": [tmp_path / "sound.mp4"],

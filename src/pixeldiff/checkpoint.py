@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pixeldiff.errors import UserError
 from pixeldiff.models import build_from_config
 from pixeldiff.models.pidinet import PATTERNS, VARIANTS, PiDiNet, PiDiNetConfig
-from pixeldiff.weights import METADATA_KEY, find
+from pixeldiff.weights import METADATA_KEY, resolve
 
 
 def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
@@ -56,25 +56,18 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
         text = (file.metadata() or {}).get(METADATA_KEY)
     if text is None:
         raise UserError(f"{path} is a safetensors file, but not one of pixeldiff's (no {METADATA_KEY!r} metadata)")
-    described: dict[str, Any] = json.loads(text)
+    try:
+        described: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is damaged: its {METADATA_KEY!r} metadata are no JSON object") from error
     if not {"family", "config"} <= described.keys():
         raise UserError(f"{path} is a packed network, which only runs; give its .safetensors file")
     return described
 
 
-def find_weights(source: str | Path) -> Path:
-    """The file itself, or the shipped one of that name."""
-    path = Path(source)
-    if not path.is_file() and path.suffix not in (".safetensors", ".pth", ".pt", ".pdn", ".onnx"):
-        path = find(str(source), ".safetensors")
-    if not path.is_file():
-        raise UserError(f"no weights file {path}; check the name")
-    return path
-
-
 def describe(source: str | Path) -> dict[str, Any]:
     """What a file says about its network, its name at least."""
-    path = find_weights(source)
+    path = resolve(source, ".safetensors")
     return {"model": path.stem, **(read_metadata(path) if path.suffix == ".safetensors" else {})}
 
 
@@ -83,11 +76,14 @@ def load_model(source: str | Path, pattern: str | None = None) -> nn.Module:
 
     `pattern` names the layer kinds of an authors' .pth file; by default what `infer_config` finds.
     """
-    path = find_weights(source)
+    path = resolve(source, ".safetensors")
     if path.suffix in (".pth", ".pt"):
         return load_authors(path, pattern)
     described = read_metadata(path)
-    model = build_from_config(described["family"], described["config"])
+    try:
+        model = build_from_config(described["family"], described["config"])
+    except TypeError as error:
+        raise UserError(f"{path} describes a network that cannot be built ({error}); export it again") from error
     with _open(path) as file:
         state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
     _load_strictly(model, state, path)

@@ -20,14 +20,15 @@ from torch import Tensor, nn
 from pixeldiff import image
 from pixeldiff.binary import BinaryPDConv2d, ReplicaPool, RPReLU
 from pixeldiff.checkpoint import describe, load_model, make_readable
+from pixeldiff.cifar import SIDE
 from pixeldiff.errors import UserError
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.runtime.packed import PackedClassifier
 from pixeldiff.runtime.packed_file import FORMAT, VERSION
+from pixeldiff.tasks.classify_data import CENTRE
 from pixeldiff.weights import METADATA_KEY
 
 PARITY = 1e-3  # largest difference of logits between the network and its packed file
-IMAGENET_CROP = 224 / 256
 
 Table = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
@@ -82,7 +83,9 @@ def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
 
 
 def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
-    small = model.config.stem == "cifar"  # type: ignore[union-attr]
+    data = metadata.get("recipe", {}).get("data", {})  # as the network was trained and scored; else as its stem says
+    default = "cifar100" if model.config.stem == "cifar" else "folder"  # type: ignore[union-attr]
+    small = data.get("dataset", default) == "cifar100"
     labels = list(metadata.get("labels", ()))
     if labels and len(labels) != layers[-1]["outputs"]:
         raise UserError(f"the weights name {len(labels)} classes, the network has {layers[-1]['outputs']}")
@@ -93,8 +96,8 @@ def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
         "licence": metadata.get("licence", "not stated"),
         "labels": labels,
         "preprocessing": {
-            "size": 32 if small else 224,
-            "crop": 1.0 if small else IMAGENET_CROP,
+            "size": SIDE if small else data.get("size", 224),
+            "crop": 1.0 if small else CENTRE,
             "mean": list(image.MEAN),
             "std": list(image.STD),
         },

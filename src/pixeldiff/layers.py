@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -158,13 +158,11 @@ def _checked_padding(
 
 
 def fuse(model: nn.Module) -> nn.Module:
-    """A copy of `model` with every layer that knows fuse() replaced by its plain twin; same outputs."""
+    """A copy of `model` with every PDConv2d replaced by its plain twin; same outputs."""
     model = copy.deepcopy(model)
     if isinstance(model, PDConv2d):
         return model.fuse()
-    for name, child in list(model.named_modules()):
-        if isinstance(child, PDConv2d):
-            _replace(model, name, child.fuse())
+    _replace(model, {layer: layer.fuse() for layer in model.modules() if isinstance(layer, PDConv2d)})
     return model
 
 
@@ -178,10 +176,12 @@ def replace_convs(
 
     `share` is the part of each layer's input channels that sees differences (the detector experiment of the paper).
     `layers` chooses: names as in `model.named_modules()`, or a test on (name, layer). By default every square
-    convolution with an odd kernel of 3 or more. Where the differences read more pixels than the kernel, the
-    padding grows by as much, so shapes stay.
+    nn.Conv2d (no subclass: that may compute something else) with an odd kernel of 3 or more. Where the differences
+    read more pixels than the kernel, the padding grows by as much, so shapes stay. A layer that stands in several
+    places stays one layer.
     """
-    found = {n: m for n, m in model.named_modules() if isinstance(m, nn.Conv2d) and not isinstance(m, PDConv2d)}
+    everything = model.named_modules(remove_duplicate=False)
+    found = {n: m for n, m in everything if isinstance(m, nn.Conv2d) and not isinstance(m, PDConv2d)}
     if layers is None:
         size = kind.kernel_size if isinstance(kind, PixelPairs) else None
         chosen = [n for n, m in found.items() if _takes_differences(m) and size in (None, m.kernel_size[0])]
@@ -193,15 +193,14 @@ def replace_convs(
             raise UserError(f"no nn.Conv2d named {', '.join(unknown[:5])}; there are {', '.join(list(found)[:10])}")
     if "" in chosen:
         raise UserError("replace_convs replaces layers inside a model; wrap a bare convolution in nn.Sequential")
-    converted = {name: _with_differences(found[name], kind, share) for name in chosen}
-    for name, layer in converted.items():
-        _replace(model, name, layer)
+    wanted = dict.fromkeys(found[name] for name in chosen)
+    _replace(model, {layer: _with_differences(layer, kind, share) for layer in wanted})
     return chosen
 
 
 def _takes_differences(conv: nn.Conv2d) -> bool:
     k = conv.kernel_size
-    return k[0] == k[1] and k[0] % 2 == 1 and k[0] > 1
+    return type(conv) is nn.Conv2d and k[0] == k[1] and k[0] % 2 == 1 and k[0] > 1
 
 
 def _with_differences(conv: nn.Conv2d, kind: str | PixelPairs, share: float) -> PDConv2d:
@@ -229,9 +228,12 @@ def _with_differences(conv: nn.Conv2d, kind: str | PixelPairs, share: float) -> 
     return layer.train(conv.training)
 
 
-def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, layer)
+def _replace(model: nn.Module, twins: Mapping[nn.Module, nn.Module]) -> None:
+    """Put each layer's twin wherever the layer stands."""
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is not None and child in twins:
+                setattr(parent, name, twins[child])
 
 
 class CDCM(nn.Module):

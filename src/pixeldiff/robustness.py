@@ -23,7 +23,7 @@ import numpy as np
 from pixeldiff.corruptions import FAMILIES, KINDS, SEVERITIES, corrupt
 from pixeldiff.errors import UserError
 from pixeldiff.image import write_whole
-from pixeldiff.metrics.classify import refuse_other_classes
+from pixeldiff.metrics.classify import refuse_other_classes, top_hits
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarise
 
 Array = np.ndarray[Any, Any]
@@ -255,7 +255,7 @@ class ClassifyScorer:
                         f"{model} is no classifier: it gives {scores.shape[1:]} for a picture; use --task edges"
                     )
                 refuse_other_classes(scores, labels)
-                right[model] += int(np.sum(scores.argmax(1) == labels))
+                right[model] += top_hits(scores, labels, 1)
             tick(len(labels))
         return {model: {"top1": 100 * n / len(self.source)} for model, n in right.items()}
 

@@ -233,7 +233,9 @@ class _Batches:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._iterator = None
+        iterator, self._iterator = self._iterator, None
+        if hasattr(iterator, "_shutdown_workers"):  # by name: the traceback of an error may still hold the iterator
+            iterator._shutdown_workers()
 
 
 def _prepare_worker(_: int) -> None:

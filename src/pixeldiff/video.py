@@ -96,7 +96,7 @@ class _Decoder:
         video = self.container.streams.video[0]
         audio = self.container.streams.audio[:1]
         step = _frame_step(video)
-        expected = 0
+        expected, last = 0, None
         for packet in _packets(self.container, [video, *audio], self.report):
             if packet.stream is not video:
                 if packet.dts is not None:  # else the empty packet that ends a stream
@@ -109,9 +109,11 @@ class _Decoder:
                 continue
             for frame in frames:
                 self.report.damaged += frame.is_corrupt
-                pts = expected if frame.pts is None else frame.pts
+                pts = frame.pts
+                if pts is None or (last is not None and pts <= last):  # in joined files, and in AVI with B-frames
+                    pts = expected
                 duration = frame.duration or step
-                expected = pts + duration
+                last, expected = pts, pts + duration
                 yield _Shot(self.submit(_upright(frame)), pts, duration)
 
 
@@ -158,6 +160,8 @@ def detect_video(
     known, of all. Ctrl-C ends the file where it is; the report says so. The file gets its name when it is playable.
     """
     container = _open(source)
+    import av
+
     report = Report()
     start = time.perf_counter()
     temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
@@ -176,7 +180,7 @@ def detect_video(
                 _write_all(decoder, writer, options, temporal, progress, total)
             if report.frames:
                 os.replace(temporary, target)
-        except OSError as error:
+        except (OSError, av.error.FFmpegError) as error:
             raise UserError(f"cannot write {target} ({error.strerror or error}); choose another place") from error
         finally:
             decoder.stop.set()

@@ -78,7 +78,7 @@ def _untrained(weights: Path) -> nn.Module:
 def _batch(model: nn.Module, root: str, count: int) -> Any:
     from pixeldiff.tasks.classify import Data, open_pictures
     from pixeldiff.tasks.classify_data import spread
-    from pixeldiff.tasks.edge_data import normalise
+    from pixeldiff.tasks.data import normalise
 
     dataset = "cifar100" if model.config.stem == "cifar" else "folder"  # type: ignore[union-attr]
     pictures = open_pictures(Data(root, dataset), 0, training=False)

@@ -16,9 +16,9 @@ import onnxruntime
 from pixeldiff import image, weights
 from pixeldiff.errors import UserError
 from pixeldiff.runtime import bench as measure
+from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import cores
-from pixeldiff.runtime.packed import PackedClassifier, find_packed
+from pixeldiff.runtime.packed import PackedClassifier
 
 
 @click.command()
@@ -121,9 +121,9 @@ def _file(name: str, torch_side: ModuleType | None, place: Path) -> tuple[Path, 
 def _packed_file(name: str) -> Path | None:
     """The .pdn file behind a name, if it is a packed network's."""
     if name.endswith(".pdn"):
-        return find_packed(name)
+        return weights.runnable(name, ".pdn")
     card = weights.cards().get(weights.canonical_name(name), {})
-    return find_packed(name) if ".pdn" in card.get("files", ()) and ".onnx" not in card["files"] else None
+    return weights.runnable(name, ".pdn") if ".pdn" in card.get("files", ()) and ".onnx" not in card["files"] else None
 
 
 def _latency_lines(own: dict[str, Any]) -> str:

@@ -28,7 +28,8 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     from rich.progress import Progress
 
     try:
-        from pixeldiff.tasks.edge_data import find_root
+        from pixeldiff.tasks.data import find_root
+        from pixeldiff.tasks.edge_data import BSDS500
         from pixeldiff.tasks.hed_layout import write_hed_bsds
     except ImportError as error:
         raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
@@ -36,7 +37,7 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("pictures", total=None)
         written = write_hed_bsds(
-            find_root(str(source)),
+            find_root(str(source), BSDS500),
             destination,
             workers,
             lambda done, all_of_them: bar.update(task, completed=done, total=all_of_them),

@@ -18,12 +18,12 @@ import numpy as np
 
 from pixeldiff.errors import UserError
 from pixeldiff.image import SUFFIXES
+from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
 from pixeldiff.runtime.folder import (
     Job,
     Options,
     Outcome,
-    cores,
     detect_files,
     find_pictures,
     matches,
@@ -178,12 +178,16 @@ def _detect_videos(
     folder = None if out is None else Path(out).parent if as_file else Path(out)
     if folder:
         _check_writable(folder)
-    detector = EdgeDetector(model, threads=1)
-    detector.memory_budget //= threads
-    summary = []
+    targets: dict[Path, Path] = {}
     for source in map(Path, inputs):
         target = Path(out) if as_file and out else result_name(source, folder)
         refuse_itself(source, target)
+        if targets.setdefault(target, source) != source:
+            raise UserError(f"{targets[target]} and {source} would both become {target}; run them with different -o")
+    detector = EdgeDetector(model, threads=1)
+    detector.memory_budget //= threads
+    summary = []
+    for target, source in targets.items():
         if target.exists() and not options.overwrite:
             summary.append({"input": str(source), "status": "kept", "output": str(target)})
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,8 @@ from pixeldiff.metrics.edges import BSDS_MAX_DIST
 from pixeldiff.metrics.evaluate import Evaluation, Settings, evaluate_edges
 from pixeldiff.metrics.maps import DetectedMap, EdgeMap, find_maps
 from pixeldiff.metrics.truth import Truth, find_truth, refuse_missing
-from pixeldiff.weights import find, sha256
+from pixeldiff.runtime import cores
+from pixeldiff.weights import resolve, sha256
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def eval(  # the verb's name
     )
     _check_outputs(plot, json_file, per_image)
     truths = _find_truths(truth, dataset, data)
-    workers = workers or os.cpu_count() or 1
+    workers = workers or cores()
     with _network(model, weights, workers) as detector:
         sources = _sources(maps, average, detector, truths)
         results = {name: _run(name, source, truths, settings, workers, json_file) for name, source in sources.items()}
@@ -173,8 +173,9 @@ def _network(model: str | None, weights: Path | None, workers: int) -> Iterator[
     with _file(model, weights, ".onnx") as (path, graph):
         from pixeldiff import EdgeDetector
 
-        threads = max(1, (os.cpu_count() or 1) // workers)
-        yield _Detector(model or path.stem, EdgeDetector(graph, threads=threads), sha256(path))
+        detector = EdgeDetector(graph, threads=max(1, cores() // workers))
+        detector.memory_budget //= workers
+        yield _Detector(model or path.stem, detector, sha256(path))
 
 
 @contextmanager
@@ -182,9 +183,7 @@ def _file(model: str | None, weights: Path | None, suffix: str) -> Iterator[tupl
     """The network's file, and the one to run. Files of the torch world are exported for the time being."""
     if (model is None) == (weights is None):
         raise UserError("give --model NAME or --weights FILE, one of them")
-    path = weights if weights is not None else find(str(model), suffix)
-    if not path.is_file():
-        raise UserError(f"no weights file {path}; check the name")
+    path = resolve(weights or str(model), suffix)
     needs_export = path.suffix != suffix
     with tempfile.TemporaryDirectory() if needs_export else nullcontext("") as folder:
         yield path, _export(path, Path(folder) / f"{path.stem}{suffix}") if needs_export else path

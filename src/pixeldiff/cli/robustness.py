@@ -15,9 +15,9 @@ import numpy as np
 from pixeldiff import image as pictures
 from pixeldiff import weights
 from pixeldiff.errors import UserError
+from pixeldiff.runtime import cores
 
 Array = np.ndarray[Any, Any]
-TORCH_FILES = (".safetensors", ".pth", ".pt")
 
 
 class _ManyValues(click.Command):
@@ -48,9 +48,7 @@ class _ManyValues(click.Command):
 @click.option("--data", type=click.Path(path_type=Path), help="BSDS500; CIFAR-100 or CIFAR-100-C.  [PIXELDIFF_DATA]")
 @click.option("--limit", type=click.IntRange(1), help="Only the first pictures, for a quick look.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first picture.")
-@click.option(
-    "--workers", type=click.IntRange(1), default=os.cpu_count(), help="Pictures at a time. [default: all cores]"
-)
+@click.option("--workers", type=click.IntRange(1), default=cores, help="Pictures at a time. [default: all cores]")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Keeps the scores; a stopped run goes on.")
 @click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="A bar chart: .png, .svg or .pdf.")
 def robustness(
@@ -138,14 +136,8 @@ def _fill(results: Any, grid: list[Any], names: list[str], scorer: Any, path: Pa
 
 def _files(models: tuple[str, ...], task: str) -> dict[str, Path]:
     """A short name for each model, and its file: "best", or "run-1/best" and "run-2/best"."""
-    paths = []
-    for given in models:
-        path = Path(given)
-        if not path.is_file():
-            if path.suffix in (*TORCH_FILES, ".onnx", ".pdn"):
-                raise UserError(f"no weights file {given}; check the name")
-            path = weights.find(given, ".onnx" if task == "edges" else ".pdn")
-        paths.append(path.resolve())
+    suffix = ".onnx" if task == "edges" else ".pdn"
+    paths = [weights.resolve(given, suffix).resolve() for given in models]
     if len(set(paths)) < len(paths):
         raise UserError("the same model was given twice")
     for names in ([p.stem for p in paths], [f"{p.parent.name}/{p.stem}" for p in paths], [str(p) for p in paths]):
@@ -158,14 +150,16 @@ def _detector(path: Path, folder: Path, workers: int) -> Callable[[Array], Array
     """Edges by ONNX Runtime; what is not ONNX yet is exported first. Each of the workers runs on one thread."""
     from pixeldiff.runtime.edges import EdgeDetector
 
-    if path.suffix in TORCH_FILES:
+    if path.suffix in weights.TORCH_SUFFIXES:
         try:
             from pixeldiff.export import export_weights
         except ImportError as error:
             raise UserError(f"{path} needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
         export_weights(path, folder / f"{path.stem}.onnx")
         path = folder / f"{path.stem}.onnx"
-    return EdgeDetector(path, threads=1 if workers > 1 else None)
+    detector = EdgeDetector(path, threads=1 if workers > 1 else None)
+    detector.memory_budget //= workers
+    return detector
 
 
 def _classifier(path: Path) -> Callable[[Array], Array]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import cores
 
 
 @click.command()

@@ -76,7 +76,7 @@ class PidiNetDetector:
         if output_type not in ("pil", "np"):
             raise UserError(f'output_type is "pil" or "np", not {output_type!r}')
         many = list(input_image) if isinstance(input_image, list | tuple) else [input_image]
-        loaded = [_eight_bit(pictures.load(one)) for one in many]
+        loaded = [pictures.as_8_bit(pictures.load(one)) for one in many]
         seen = [_scaled(one, detect_resolution) for one in loaded]
         maps = self.maps(seen)
         results = []
@@ -110,10 +110,6 @@ def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.Pa
         warnings.warn(f"nothing is downloaded: the shipped 'tiny' stands in for {given}", stacklevel=3)
         return "tiny"
     return given
-
-
-def _eight_bit(picture: Picture) -> Picture:
-    return picture if picture.dtype == np.uint8 else grey_levels(picture)
 
 
 def _scaled_size(picture: Picture, resolution: int | None) -> tuple[int, int]:

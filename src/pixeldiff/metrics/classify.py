@@ -11,9 +11,9 @@ from pixeldiff.errors import UserError
 
 
 def top_hits(logits: NDArray[np.floating], labels: NDArray[np.integer], k: int) -> int:
-    """For how many rows fewer than k classes score higher than the right one."""
+    """For how many rows the right class is among the k best. A tie counts against it, and NaN is no hit."""
     own = np.take_along_axis(logits, labels[:, None], axis=1)
-    return int(np.sum(np.sum(logits > own, axis=1) < k))
+    return int(np.sum(np.sum(~(logits < own), axis=1) <= k))
 
 
 def accuracy(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> dict[str, float]:

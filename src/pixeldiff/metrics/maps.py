@@ -134,17 +134,17 @@ def _only_matrix(path: Path) -> NDArray[Any]:
 
 
 def checked(array: NDArray[Any], name: str) -> FloatMap:
-    """An array as a map in [0, 1]; integers are levels of their type's full range."""
+    """An array as a map in [0, 1]; 8 and 16 bit are levels of their full range."""
     if array.ndim == 3:
         array = _grey(array, name)
     if array.ndim != 2 or not array.size:
         raise UserError(f"{name} has shape {array.shape}; a map is height x width")
-    if array.dtype.kind in "ui":
+    if array.dtype in (np.uint8, np.uint16):
         edge_map = array.astype(np.float32) / np.float32(np.iinfo(array.dtype).max)
     elif array.dtype.kind in "fb":
         edge_map = array.astype(np.float32)
     else:
-        raise UserError(f"{name} holds {array.dtype} values; a map holds numbers in [0, 1]")
+        raise UserError(f"{name} holds {array.dtype} values; a map holds floats in [0, 1], uint8, uint16 or bool")
     low, high = float(edge_map.min()), float(edge_map.max())
     if not (low >= 0 and high <= 1):  # also catches NaN
         raise UserError(

@@ -24,8 +24,9 @@ from PIL import Image
 from pixeldiff import __version__, image
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import Options, cores, detect_files, find_pictures, open_streams, plan_jobs
+from pixeldiff.runtime.folder import Options, detect_files, find_pictures, open_streams, plan_jobs
 
 SIZES = ((224, 224), (321, 481))  # height, width
 LARGE = (3000, 4000)

@@ -51,7 +51,7 @@ class EdgeDetector:
         threads: int | None = None,
         providers: Sequence[Any] | None = None,
     ) -> None:
-        path = find_weights(model)
+        path = weights.runnable(model, ".onnx")
         self.session = _open(path, threads, providers)
         self.metadata = _describe(self.session, path)
         self.name: str = self.metadata.get("model", path.stem)
@@ -139,18 +139,6 @@ class EdgeDetector:
         return _fuse(whole, fusion, bias, sides)
 
 
-def find_weights(model: str | os.PathLike[str]) -> Path:
-    """The ONNX file of a shipped name, or the file itself."""
-    path = Path(model)
-    if path.suffix in (".safetensors", ".pth", ".pt"):
-        raise UserError(f"{path} needs torch to run; turn it into ONNX: pixeldiff export {path} --to {path.stem}.onnx")
-    if path.is_file():
-        return path
-    if path.suffix == ".onnx":
-        raise UserError(f"no weights file {path}; check the name")
-    return weights.find(os.fspath(model), ".onnx")
-
-
 def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors come back as exceptions
@@ -177,7 +165,10 @@ def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, An
     outputs = {output.name for output in session.get_outputs()}
     if text is None or not {"edges", *SIDES} <= outputs:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
-    described: dict[str, Any] = json.loads(text)
+    try:
+        described: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
     return described
 
 

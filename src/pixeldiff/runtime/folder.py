@@ -178,11 +178,6 @@ def refuse_itself(source: Path, target: Path) -> None:
         raise UserError(f"-o {target} is the input itself; give another name")
 
 
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def open_streams(model: str | os.PathLike[str], threads: int, pictures: int) -> tuple[EdgeDetector, int]:
     """A detector for this many pictures, and how many may be in it at once: one picture per thread gives the most
     pictures per second, several threads per picture the shortest wait for a single one."""

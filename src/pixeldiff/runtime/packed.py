@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -43,7 +42,7 @@ class PackedClassifier:
     def __init__(self, model: str | os.PathLike[str], threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise UserError(f"threads is at least 1, got {threads}")
-        path = find_packed(model)
+        path = weights.runnable(model, ".pdn")
         self.file = read_packed(path)
         self.name = self.file.name
         self.labels = self.file.labels
@@ -101,18 +100,6 @@ class PackedClassifier:
             shares = np.exp(logits - logits.max())
             shares /= shares.sum()
         return [Prediction(self.labels[i] if self.labels else f"class {i}", int(i), float(shares[i])) for i in order]
-
-
-def find_packed(model: str | os.PathLike[str]) -> Path:
-    """The .pdn file of a shipped name, or the file itself."""
-    path = Path(model)
-    if path.suffix in (".safetensors", ".pth", ".pt"):
-        raise UserError(f"{path} needs torch to run; pack it first: pixeldiff export {path} --to {path.stem}.pdn")
-    if path.is_file():
-        return path
-    if path.suffix == ".pdn":
-        raise UserError(f"no weights file {path}; check the name")
-    return weights.find(os.fspath(model), ".pdn")
 
 
 def _step(file: PackedFile, index: int, layer: Layer, threads: int) -> Step:

@@ -24,7 +24,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.metrics.classify import accuracy
 from pixeldiff.models.bipidinet import BiPiDiNetConfig
 from pixeldiff.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
-from pixeldiff.tasks.edge_data import find_root, normalise
+from pixeldiff.tasks.data import find_root, normalise
 
 Network = BiPiDiNetConfig
 DATASETS = ("cifar100", "folder")

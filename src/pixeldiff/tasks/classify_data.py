@@ -6,7 +6,6 @@ Both give uint8 RGB batches (N, 3, H, W), channels last in memory, and draw ever
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -18,8 +17,10 @@ from torch import Tensor
 
 from pixeldiff.cifar import SIDE, read_cifar100
 from pixeldiff.errors import UserError
-from pixeldiff.image import SUFFIXES, read8
+from pixeldiff.image import read8
+from pixeldiff.tasks.data import list_pictures
 
+CENTRE = 224 / 256  # the part of the short side that is scored, as on ImageNet
 Key = tuple[int, int]  # (epoch, index)
 Batch = tuple[Tensor, Tensor]  # uint8 (N, 3, H, W), int64 (N,)
 
@@ -58,7 +59,7 @@ class CifarPictures:
         self.cifar = read_cifar100(root, split)
         self.names = self.cifar.names
         self.split, self.seed, self.padding = split, seed, padding
-        self._draws = lru_cache(maxsize=2)(self._draw)  # a batch can reach into the next epoch
+        self._draws: dict[int, NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return len(self.cifar.labels)
@@ -71,7 +72,7 @@ class CifarPictures:
 
     def collate(self, samples: list[object]) -> Batch:
         epochs, indices = np.array(samples).T
-        draws = np.stack([self._draws(epoch)[index] for epoch, index in zip(epochs, indices, strict=True)])
+        draws = np.stack([self._draw(epoch)[index] for epoch, index in zip(epochs, indices, strict=True)])
         p, steps = self.padding, np.arange(SIDE)
         images = np.pad(self.cifar.images[indices], ((0, 0), (p, p), (p, p), (0, 0)))
         rows = draws[:, 0, None] + steps
@@ -83,21 +84,24 @@ class CifarPictures:
         return as_tensor(self.cifar.images[indices]), torch.from_numpy(self.cifar.labels[indices])
 
     def _draw(self, epoch: int) -> NDArray[np.int64]:
-        """Row, column and flip of every picture in an epoch."""
-        rng = np.random.default_rng((self.seed, epoch, 1))
-        return rng.integers((2 * self.padding + 1, 2 * self.padding + 1, 2), size=(len(self), 3))
+        """Row, column and flip of every picture in an epoch; two are kept, a batch can reach into the next one."""
+        if epoch not in self._draws:
+            self._draws = dict([*self._draws.items()][-1:])
+            rng = np.random.default_rng((self.seed, epoch, 1))
+            self._draws[epoch] = rng.integers((2 * self.padding + 1, 2 * self.padding + 1, 2), size=(len(self), 3))
+        return self._draws[epoch]
 
 
 class FolderPictures:
     """root/<split>/<class>/*.jpg as for ImageNet: a window of random area and shape, resized to `size`; a flip.
 
-    For evaluation the short side becomes size * 256 / 224 and the centre is taken.
+    For evaluation the centre square is taken, CENTRE of the short side, and resized.
     """
 
     def __init__(self, root: Path, split: str, seed: int = 0, size: int = 224, area: float = 0.08) -> None:
         folder = root / split
         classes = sorted(f for f in folder.iterdir() if f.is_dir()) if folder.is_dir() else []
-        self.files = [(file, label) for label, f in enumerate(classes) for file in _pictures(f)]
+        self.files = [(file, label) for label, f in enumerate(classes) for file in list_pictures(f)]
         if not self.files:
             raise UserError(f"no pictures in {folder}; it should hold one folder of pictures per class")
         self.names = tuple(f.name for f in classes)
@@ -128,10 +132,6 @@ class FolderPictures:
         )
 
 
-def _pictures(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
-
-
 def _window(size: tuple[int, int], area: float, rng: np.random.Generator) -> tuple[float, float, float, float]:
     """A box of `area` to all of the picture, 3:4 to 4:3; the whole picture if ten tries do not fit."""
     width, height = size
@@ -146,6 +146,6 @@ def _window(size: tuple[int, int], area: float, rng: np.random.Generator) -> tup
 
 
 def _centre(image: Image.Image, size: int) -> Image.Image:
-    side = min(image.size) * 224 / 256
+    side = min(image.size) * CENTRE
     x, y = (image.width - side) / 2, (image.height - side) / 2
     return image.resize((size, size), Image.Resampling.BILINEAR, (x, y, x + side, y + side))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,9 +22,11 @@ from torch import Tensor
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.truth import list_columns, read_bsds, read_shares
+from pixeldiff.tasks.data import list_pictures
 
 IGNORED = 1
 SMALLEST = 8  # pixels on a side: three poolings leave one
+LARGEST_SCALE = 100  # in a list; more is a slip
 CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
 N = TypeVar("N", float, Tensor)
 
@@ -38,17 +39,6 @@ class Pair:
 
 
 BSDS500 = "BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/; others: docs/training.md"
-
-
-def find_root(root: str, origin: str = BSDS500) -> Path:
-    """A data folder: as given, or under PIXELDIFF_DATA. `origin` says where to get it."""
-    base = os.environ.get("PIXELDIFF_DATA")
-    for path in (Path(root).expanduser(), *([Path(base) / root] if base else [])):
-        if path.is_dir():
-            return path
-    raise UserError(
-        f"no data folder {root!r}, neither here nor under PIXELDIFF_DATA ({base or 'not set'}); get it first: {origin}"
-    )
 
 
 def list_pairs(root: Path, source: str) -> list[Pair]:
@@ -69,7 +59,7 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
         pairs = _json_pairs(root / source)
     elif (root / "images" / source).is_dir() and (root / "groundTruth" / source).is_dir():
         labels = root / "groundTruth" / source
-        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in _pictures(root / "images" / source)]
+        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(root / "images" / source)]
     else:
         raise UserError(
             f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
@@ -88,17 +78,11 @@ def _found(path: Path, folders: tuple[Path, ...]) -> Path:
     raise UserError(f"no file {folders[0] / path}; complete the data or take it out of the list")
 
 
-def _pictures(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder}")
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in pictures.SUFFIXES)
-
-
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
-    by_name = {path.stem: path for path in _pictures(root / labels)}
+    by_name = {path.stem: path for path in list_pictures(root / labels)}
     by_name |= {path.stem: path for path in (root / labels).glob("*.mat")}
     pairs = []
-    for image in _pictures(root / images):
+    for image in list_pictures(root / images):
         if image.stem not in by_name:
             raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
         pairs.append(Pair(image, by_name[image.stem]))
@@ -108,16 +92,21 @@ def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
 def _lines(path: Path) -> list[tuple[int, str]]:
     if not path.is_file():
         raise UserError(f"no list {path}")
-    return [(n, line) for n, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no list of pictures and labels; lists are text") from error
+    return [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 
 def _list_pair(line: str, where: str) -> Pair:
     columns = list_columns(line)
     try:
-        if len(columns) in (2, 3):
-            return Pair(Path(columns[0]), Path(columns[1]), float(columns[2]) if len(columns) == 3 else 1.0)
+        scale = float(columns[2]) if len(columns) == 3 else 1.0
     except ValueError:
-        pass
+        scale = 0.0
+    if len(columns) in (2, 3) and 0 < scale < LARGEST_SCALE:
+        return Pair(Path(columns[0]), Path(columns[1]), scale)
     raise UserError(
         f'{where} is not "image label" or "image label scale": {line!r}; put tabs between them where names have spaces'
     )
@@ -319,10 +308,3 @@ def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         images[k] = F.pad(image[None].float(), (0, width - w, 0, height - h), mode="replicate")[0].to(torch.uint8)
         labels[k, :, :h, :w] = label
     return images, labels
-
-
-def normalise(images: Tensor) -> Tensor:
-    """uint8 RGB (N, 3, H, W) as the networks want it."""
-    mean = torch.tensor(pictures.MEAN, device=images.device).view(3, 1, 1) * 255
-    std = torch.tensor(pictures.STD, device=images.device).view(3, 1, 1) * 255
-    return (images - mean) / std

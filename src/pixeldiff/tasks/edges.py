@@ -23,17 +23,17 @@ from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.image import read8
-from pixeldiff.metrics.edges import evaluate_image, summarise
+from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
 from pixeldiff.metrics.truth import Truth
 from pixeldiff.models.pidinet import PiDiNetConfig
+from pixeldiff.tasks.data import find_root, normalise
 from pixeldiff.tasks.edge_data import (
+    BSDS500,
     SMALLEST,
     EdgePairs,
     Pair,
     collate,
-    find_root,
     list_pairs,
-    normalise,
     read_pair,
 )
 
@@ -87,7 +87,7 @@ class Evaluate:
     sources: tuple[str, ...] = ()
     every: int = 1  # only every so many pictures
     thresholds: int = 99  # fewer are quicker and a little lower
-    max_dist: float = 0.0075  # NYUD: 0.011
+    max_dist: float = BSDS_MAX_DIST  # NYUD: 0.011
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.thresholds < 1:
@@ -187,4 +187,4 @@ class Task:
 
 
 def _all_pairs(root: str, sources: tuple[str, ...]) -> list[Pair]:
-    return [pair for source in sources for pair in list_pairs(find_root(root), source)]
+    return [pair for source in sources for pair in list_pairs(find_root(root, BSDS500), source)]

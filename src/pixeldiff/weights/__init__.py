@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from pixeldiff.errors import UserError
 
 FOLDER = Path(__file__).parent
+TORCH_SUFFIXES = (".safetensors", ".pth", ".pt")
 METADATA_KEY = "pixeldiff"  # what describes a network inside its file, in each of our formats
 
 
@@ -34,6 +36,24 @@ def find(name: str, suffix: str) -> Path:
         have = sorted(p.name.removesuffix(suffix) for p in FOLDER.glob(f"*{suffix}"))
         raise UserError(f"no shipped weights named {name!r}; there are {', '.join(have) or 'none'} (or give a file)")
     return path
+
+
+def resolve(given: str | os.PathLike[str], suffix: str) -> Path:
+    """A weights file as given, or the shipped one of that name."""
+    path = Path(given)
+    if path.is_file():
+        return path
+    if path.suffix in (*TORCH_SUFFIXES, ".onnx", ".pdn"):
+        raise UserError(f"no weights file {path}; check the name")
+    return find(os.fspath(given), suffix)
+
+
+def runnable(given: str | os.PathLike[str], suffix: str) -> Path:
+    """As `resolve`, for those who run .onnx or .pdn files only."""
+    path = Path(given)
+    if path.suffix in TORCH_SUFFIXES:
+        raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {path.stem}{suffix}")
+    return resolve(given, suffix)
 
 
 def sha256(path: Path) -> str:
