@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from pixeldiff import _native
 from pixeldiff.errors import UserError
+from pixeldiff.image import FloatMap
 
-FloatMap = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
-from pixeldiff.image import read_stored
+from pixeldiff.image import FloatMap, read_stored
 from pixeldiff.metrics.mat import describe, read_mat
 from pixeldiff.metrics.truth import shortened
 
-FloatMap = NDArray[np.float32]
 SUFFIXES = (".png", ".npy", ".mat", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg")
 
 

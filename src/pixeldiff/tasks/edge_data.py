@@ -121,7 +121,7 @@ def _json_pairs(path: Path) -> list[Pair]:
         raise UserError(f"{path} is not a JSON array of [image, label]: {error}") from error
 
 
-def read_label(path: Path) -> np.ndarray:
+def read_label_shares(path: Path) -> np.ndarray:
     """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
     if path.suffix == ".mat":
         return np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
@@ -130,7 +130,7 @@ def read_label(path: Path) -> np.ndarray:
 
 def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
     """Picture and label, checked to be of one size."""
-    image, label = pictures.read8(pair.image), read_label(pair.label)
+    image, label = pictures.read8(pair.image), read_label_shares(pair.label)
     if image.shape[:2] != label.shape:
         raise UserError(
             f"{pair.image} is {image.shape[1]}x{image.shape[0]} but its label {pair.label} is "
