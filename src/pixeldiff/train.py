@@ -93,7 +93,8 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     objective: nn.Module = Objective(model, run.task, loop.bf16)
     if loop.compile:
-        objective = torch.compile(objective)  # type: ignore[assignment]
+        # With sizes left open, inductor fails on binary convolutions of stride 2 (torch 2.13).
+        objective = torch.compile(objective, dynamic=False)  # type: ignore[assignment]
     if processes.world > 1:
         objective = DistributedDataParallel(objective)
     began, saved = time.monotonic() - run.seconds, time.monotonic()
