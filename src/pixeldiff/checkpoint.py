@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from pixeldiff.errors import UserError
 from pixeldiff.models import build_from_config
 from pixeldiff.models.pidinet import PATTERNS, VARIANTS, PiDiNet, PiDiNetConfig
-from pixeldiff.weights import METADATA_KEY, resolve
+from pixeldiff.weights import METADATA_KEY, read_description, resolve
 
 
 def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
@@ -56,10 +56,7 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
         text = (file.metadata() or {}).get(METADATA_KEY)
     if text is None:
         raise UserError(f"{path} is a safetensors file, but not one of pixeldiff's (no {METADATA_KEY!r} metadata)")
-    try:
-        described: dict[str, Any] = dict(json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged: its {METADATA_KEY!r} metadata are no JSON object") from error
+    described = read_description(text, path)
     if not {"family", "config"} <= described.keys():
         raise UserError(f"{path} is a packed network, which only runs; give its .safetensors file")
     return described

@@ -53,10 +53,7 @@ def find_truth(source: Path) -> dict[str, Truth]:
         raise UserError(f"no truth {source}; give a folder of .mat or .png files, a pair list or a JSON list")
     if source.suffix.lower() in (".mat", *LABEL_SUFFIXES):
         return {source.stem: Truth((source,))}
-    try:
-        text = source.read_text()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{source} is no list of pictures and labels; lists are text") from error
+    text = read_list(source)
     pairs = _json_pairs(source, text) if source.suffix == ".json" else _list_pairs(source, text)
     truths: dict[str, Truth] = {}
     for image, label in pairs:
@@ -96,6 +93,13 @@ def _list_pairs(source: Path, text: str) -> Iterable[tuple[Path, Path]]:
                 "a folder of labels will do, too"
             )
         yield source.parent / columns[0], source.parent / columns[1]
+
+
+def read_list(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no list of pictures and labels; lists are text") from error
 
 
 def list_columns(line: str) -> list[str]:

@@ -14,7 +14,6 @@ by the network's reach the result is that of the whole picture up to rounding.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,11 +164,7 @@ def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, An
     outputs = {output.name for output in session.get_outputs()}
     if text is None or not {"edges", *SIDES} <= outputs:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
-    try:
-        described: dict[str, Any] = dict(json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
-    return described
+    return weights.read_description(text, path)
 
 
 def _default_budget() -> int:

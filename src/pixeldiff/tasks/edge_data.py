@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.truth import list_columns, read_bsds, read_shares
+from pixeldiff.metrics.truth import list_columns, read_bsds, read_list, read_shares
 from pixeldiff.tasks.data import list_pictures
 
 IGNORED = 1
@@ -92,11 +92,7 @@ def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
 def _lines(path: Path) -> list[tuple[int, str]]:
     if not path.is_file():
         raise UserError(f"no list {path}")
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no list of pictures and labels; lists are text") from error
-    return [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    return [(n, line) for n, line in enumerate(read_list(path).splitlines(), 1) if line.strip()]
 
 
 def _list_pair(line: str, where: str) -> Pair:

@@ -56,5 +56,13 @@ def runnable(given: str | os.PathLike[str], suffix: str) -> Path:
     return resolve(given, suffix)
 
 
+def read_description(text: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What stands under METADATA_KEY in a file."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
+
+
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
