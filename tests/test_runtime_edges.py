@@ -132,6 +132,9 @@ def test_arguments_of_the_session(edge_onnx):
         EdgeDetector(edge_onnx, providers=["Quantum"])
     with pytest.raises(UserError, match="threads is at least 1"):
         EdgeDetector(edge_onnx, threads=0)
+    with pytest.raises(UserError, match="streams is at least 1"):
+        EdgeDetector(edge_onnx, streams=0)
+    assert EdgeDetector(edge_onnx, streams=4).memory_budget == EdgeDetector(edge_onnx).memory_budget // 4
     assert EdgeDetector(edge_onnx, providers=["CPUExecutionProvider"]).session.get_providers() == [
         "CPUExecutionProvider"
     ]

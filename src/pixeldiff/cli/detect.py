@@ -184,8 +184,7 @@ def _detect_videos(
         refuse_itself(source, target)
         if targets.setdefault(target, source) != source:
             raise UserError(f"{targets[target]} and {source} would both become {target}; run them with different -o")
-    detector = EdgeDetector(model, threads=1)
-    detector.memory_budget //= threads
+    detector = EdgeDetector(model, threads=1, streams=threads)
     summary = []
     for target, source in targets.items():
         if target.exists() and not options.overwrite:

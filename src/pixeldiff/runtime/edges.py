@@ -40,8 +40,8 @@ _FUSION_ROWS = 256
 class EdgeDetector:
     """A network ready to run. `model` is a shipped name or an .onnx file; `providers` go to onnxruntime as they are.
 
+    One detector may be called from several threads; `streams` says how many at once, and they share the memory.
     `memory_budget` (bytes) bounds what the network may take for one picture; it may be changed at any time.
-    One detector may be called from several threads.
     """
 
     def __init__(
@@ -49,12 +49,15 @@ class EdgeDetector:
         model: str | os.PathLike[str] = "tiny",
         threads: int | None = None,
         providers: Sequence[Any] | None = None,
+        streams: int = 1,
     ) -> None:
+        if streams < 1:
+            raise UserError(f"streams is at least 1, got {streams}")
         path = weights.runnable(model, ".onnx")
         self.session = _open(path, threads, providers)
         self.metadata = _describe(self.session, path)
         self.name: str = self.metadata.get("model", path.stem)
-        self.memory_budget = _default_budget()
+        self.memory_budget = _default_budget() // streams
 
     @overload
     def __call__(

@@ -182,9 +182,7 @@ def open_streams(model: str | os.PathLike[str], threads: int, pictures: int) -> 
     """A detector for this many pictures, and how many may be in it at once: one picture per thread gives the most
     pictures per second, several threads per picture the shortest wait for a single one."""
     streams = min(threads, pictures)
-    detector = EdgeDetector(model, threads=threads // streams)
-    detector.memory_budget //= streams
-    return detector, streams
+    return EdgeDetector(model, threads=threads // streams, streams=streams), streams
 
 
 def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options, streams: int = 1) -> Iterator[Outcome]:

@@ -103,8 +103,7 @@ class Desk:
     def detector(self, name: str) -> EdgeDetector:
         with self._lock:
             if name not in self._open:
-                self._open[name] = EdgeDetector(self.models[name], threads=self._threads)
-                self._open[name].memory_budget //= self._streams
+                self._open[name] = EdgeDetector(self.models[name], threads=self._threads, streams=self._streams)
             return self._open[name]
 
     def work(self, content: bytes, model: str, options: Options) -> bytes:
