@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from pixeldiff import analysis
 from pixeldiff.binary import BinaryPDConv2d
@@ -12,7 +13,7 @@ from pixeldiff.checkpoint import save_model
 from pixeldiff.cli import main
 from pixeldiff.lbp import kernels_of
 from pixeldiff.models import create_model
-from pixeldiff.ops import pixel_differences, pixel_pairs
+from pixeldiff.ops import PixelPairs, pixel_differences, pixel_pairs
 from test_cifar import write_cifar
 
 
@@ -28,6 +29,13 @@ def test_patterns_count_the_codes_of_both_branches():
     assert (vanilla.counts[255], vanilla.uniform_share) == (32, 1.0)
     together = analysis.pooled([difference, difference, vanilla])
     assert [int(p.counts.sum()) for p in together] == [16, 32]
+
+
+@pytest.mark.parametrize("channels", [6, 8])
+def test_pairs_without_a_ring_have_no_codes(channels):
+    knight = PixelPairs.from_list([((-1, 0), (1, 1)), ((0, -1), (1, 1)), ((-1, -1), (1, 0))], 3)
+    found = analysis.kernel_patterns(BinaryPDConv2d(channels, 8, kind=knight, share=0.5))
+    assert [(one.branch, one.counts.sum()) for one in found] == [("vanilla", 8 * channels / 2)]
 
 
 def test_a_fresh_network_has_as_many_uniform_kernels_as_chance_gives():
@@ -88,16 +96,31 @@ def test_command(tmp_path, capsys):
     save_model(model, weights, {"recipe": {"seed": 7}})
     data = write_cifar(tmp_path / "cifar-100-python")
     assert run(weights, "--out", out, "--data", data, "--pictures", 8) == 0
-    assert {f.name for f in out.iterdir()} == {"patterns.png", "filters.png", "features.png", "analysis.json"}
+    figures = {f"{name}.png" for name in ("patterns", "kernels", "filters", "features")}
+    assert {f.name for f in out.iterdir()} == {*figures, "analysis.json"}
     report = json.loads((out / "analysis.json").read_text())
     rows = report["layers"]
     assert [row["layer"] for row in rows[-2:]] == ["all", "all"]
     assert len(rows) == 2 * 16 + 2
     assert all(row["before"] == row["after"] for row in rows)  # untrained: the same seed gives the same kernels
+    first = analysis.kernel_patterns(model)[0]
+    assert [int(code) for code in rows[0]["most_frequent"]] == np.argsort(-first.counts, kind="stable")[:5].tolist()
+    assert sum(rows[0]["most_frequent"].values()) == np.sort(first.counts)[-5:].sum() / first.counts.sum()
     assert set(report["high_frequency"]["stages.0.0.conv"]) == {"central", "vanilla"}
     assert "uniform" in capsys.readouterr().out
     assert run(weights, "--out", out) == 2
     assert "--overwrite" in capsys.readouterr().err
+
+
+def test_pictures_as_the_network_was_trained(tmp_path, rng, capsys):
+    """The recipe in the file, not the stem, says what --data is."""
+    (tmp_path / "val" / "a").mkdir(parents=True)
+    Image.fromarray(rng.integers(256, size=(20, 20, 3), dtype=np.uint8)).save(tmp_path / "val/a/0.png")
+    weights = tmp_path / "m.safetensors"
+    recipe = {"seed": 0, "data": {"dataset": "folder", "size": 16}}
+    save_model(create_model("resnet18_bipdc_cifar", width=0.125, classes=1), weights, {"recipe": recipe})
+    assert run(weights, "--out", tmp_path / "out", "--data", tmp_path) == 0
+    assert "stages.2.0.conv" in json.loads((tmp_path / "out" / "analysis.json").read_text())["high_frequency"]
 
 
 def test_bad_input(tmp_path, capsys):

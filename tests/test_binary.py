@@ -244,6 +244,7 @@ def test_fixed_lbp_kernels_do_not_train() -> None:
         (lambda: BinaryPDConv2d(8, 8, kernel_size=4), "odd kernel"),
         (lambda: BinaryPDConv2d(0, 8), "positive"),
         (lambda: BinaryPDConv2d(8, 8, share=0.5, fixed_lbp="case 3"), "random or uniform"),
+        (lambda: BinaryPDConv2d(8, 8, 1), "1x1 kernel of kind central has no differences"),
         (lambda: BinaryPDConv2d(8, 8, share=0.5, kind=KNIGHT, fixed_lbp="random"), "8 weights"),
         (lambda: BinaryPDConv2d(8, 8)(torch.zeros(1, 7, 4, 4)), "takes (N, 8, H, W)"),
         (lambda: binary_pdc(torch.zeros(1, 2, 4, 4), torch.ones(3, 2, 9), "central"), "(out, 2, 8)"),

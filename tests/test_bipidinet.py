@@ -110,6 +110,26 @@ def test_bad_options(changes, message):
         create_model("bipidinet18", **changes)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("resnet18_binary_cifar", {"share": 0.4}, "give share 0, or another kind"),
+        ("resnet18_binary_cifar", {"kind": "angular"}, "give a share above 0, or kind 'vanilla'"),
+        ("resnet18_cifar", {"kind": "angular"}, "give a share above 0"),
+        ("resnet18_binary_cifar", {"fixed_lbp": "random"}, "fixed_lbp would do nothing"),
+        ("resnet18_pdc", {"binary_weights": False, "activation": "branch"}, "activation, binary_weights would do"),
+    ],
+)
+def test_an_option_without_effect_is_refused(name, changes, message):
+    with pytest.raises(UserError, match=message):
+        create_model(name, **changes)
+
+
+def test_fixed_kernels_in_bipidinet():
+    fixed = convs("bipidinet18_cifar", fixed_lbp="uniform")
+    assert [c.difference_weight is None or c.difference_weight.requires_grad for c in fixed] == [True] + [False] * 15
+
+
 def test_replica_pool_needs_even_sizes():
     with pytest.raises(UserError, match="even, got 25x25"):
         create_model("bipidinet18", width=0.125)(torch.zeros(1, 3, 50, 50))

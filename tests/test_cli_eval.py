@@ -17,6 +17,8 @@ from pixeldiff.metrics.classify import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarise
 from pixeldiff.metrics.truth import read_label
 from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.tasks.classify import predict
+from pixeldiff.tasks.classify_data import FolderPictures
 from test_cifar import write_cifar
 
 
@@ -180,10 +182,44 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
         assert f"{expected['top5']:6.2f}" in capsys.readouterr().out
 
 
+def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng):
+    names = ("cat", "dog", "eel")
+    for label, name in enumerate(names):
+        (tmp_path / "val" / name).mkdir(parents=True)
+        for k in range(label + 1):
+            picture = rng.integers(256, size=(40, 30 + k, 3), dtype=np.uint8)
+            Image.fromarray(picture).save(tmp_path / "val" / name / f"{k}.png")
+    (tmp_path / "val/cat/._0.png").write_bytes(b"left behind by an archive")
+    torch.manual_seed(0)
+    model = create_model("resnet18_bipdc_cifar", width=0.125, classes=3).eval()
+    described = {"labels": list(names), "recipe": {"data": {"dataset": "folder", "size": 24}}}
+    save_model(model, tmp_path / "net.safetensors", described)
+    assert run("export", tmp_path / "net.safetensors", "--to", tmp_path / "net.pdn") == 0
+    pictures = FolderPictures(tmp_path, "val", size=24)
+    logits, labels = predict(model, pictures)
+    given = ("eval", "--dataset", "folder", "--weights", tmp_path / "net.pdn", "--json", tmp_path / "scores.json")
+    for data in (tmp_path, tmp_path / "val"):
+        assert run(*given, "--data", data) == 0
+        scores = json.loads((tmp_path / "scores.json").read_text())
+        assert {key: scores[key] for key in ("top1", "top5")} == accuracy(logits, labels)
+        assert scores["pictures"] == 6
+    capsys.readouterr()
+    (tmp_path / "val" / "eel").rename(tmp_path / "val" / "fox")
+    assert run(*given, "--data", tmp_path) == 2
+    assert "trained for" in capsys.readouterr().err
+
+
+def test_a_float_classifier_is_explained(tmp_path, capsys):
+    save_model(create_model("resnet18_cifar", width=0.125), tmp_path / "net.safetensors")
+    given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--weights", tmp_path / "net.safetensors")
+    assert run(*given) == 2
+    assert "metrics.jsonl" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--weights", "net.pdn"], "where is CIFAR-100?"),
+        (["--weights", "net.pdn"], "where are the pictures?"),
         (["--data", "."], "give --model NAME or --weights FILE"),
         (["--data", ".", "--model", "tiny", "--plot", "pr.png"], "cifar100 scores one network"),
     ],

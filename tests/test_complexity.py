@@ -62,6 +62,7 @@ def test_sums_and_text():
         "memory_mbit": (5 * 32 + 64) / 1e6,
     }
     assert [layer["name"] for layer in got["layers"]] == ["a", "b", "c"]
+    assert " 1M" in as_text([LayerRecord("a", "conv", (9,), 999_700)])
     assert "uncounted" in as_text([LayerRecord("c", "linear", (9,), 5, 0, 5, counted=False)])
 
 
@@ -73,6 +74,16 @@ def test_command(capsys, tmp_path):
         assert stop.value.code == 0
         got = json.loads(capsys.readouterr().out)
         assert {"flops", "bops", "ops", "fp_params", "binary_params", "memory_mbit", "layers"} <= set(got)
+    bops = {}
+    for model in (str(tmp_path / "quarter.safetensors"), "bipidinet18_cifar"):
+        with pytest.raises(SystemExit):
+            main(["complexity", model, "--input", "32", "--json", *(["--width", "0.25"] if "/" not in model else [])])
+        bops[model] = json.loads(capsys.readouterr().out)["bops"]
+    assert set(bops.values()) == {21_818_112}
+    for width, says in (("0.3", "whole channel counts"), ("20.5", "whole numbers")):
+        with pytest.raises(SystemExit):
+            main(["complexity", "bipidinet18" if width == "0.3" else "tiny", "--width", width])
+        assert says in capsys.readouterr().err
     with pytest.raises(SystemExit) as stop:
         main(["complexity", "resnet19"])
     assert stop.value.code == 2

@@ -13,6 +13,7 @@ from pixeldiff import UserError, _native, cli
 from pixeldiff.binary import BinaryPDConv2d
 from pixeldiff.checkpoint import save_model
 from pixeldiff.export_packed import pack_model
+from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import VARIANTS, BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.runtime.packed import PackedClassifier
 
@@ -117,7 +118,9 @@ def test_bipidinet18_fits_2_6_megabytes_without_its_linear_layer(tmp_path):
 
 
 def test_float_networks_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"binary network.*\.onnx"):
+    with pytest.raises(UserError, match=r"finds edges; export it to \.onnx"):
+        pack_model(create_model("tiny", width=4, side_channels=4), tmp_path / "model.pdn")
+    with pytest.raises(UserError, match=r"float ResNet.*metrics\.jsonl"):
         pack_model(BiPiDiNet(replace(BEFORE, architecture="plain")), tmp_path / "model.pdn")
     with pytest.raises(UserError, match="second stage"):
         pack_model(network(replace(BEFORE, binary_weights=False)), tmp_path / "model.pdn")

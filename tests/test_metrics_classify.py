@@ -24,7 +24,12 @@ def test_a_dead_network_knows_nothing(dead):
     assert accuracy(np.full((4, 10), dead), np.arange(4)) == {"top1": 0.0, "top5": 0.0}
 
 
+def test_nan_is_no_hit_among_few_classes():
+    assert accuracy(np.full((3, 3), np.nan), np.arange(3)) == {"top1": 0.0, "top5": 0.0}
+    assert accuracy(np.zeros((3, 3)), np.arange(3)) == {"top1": 0.0, "top5": 100.0}
+
+
 def test_a_network_for_other_classes_is_refused(rng):
     pictures = np.zeros((4, 2, 2, 3), np.uint8)
     with pytest.raises(UserError, match="tells 7 classes apart, the pictures have 12"):
-        score(lambda batch: rng.normal(size=(len(batch), 7)), pictures, np.array([0, 1, 11, 2]), batch=2)
+        score(lambda batch: rng.normal(size=(len(batch), 7)), pictures.__getitem__, np.array([0, 1, 11, 2]), batch=2)

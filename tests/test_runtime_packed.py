@@ -96,6 +96,13 @@ def preprocessing(**changes):
     return lambda described, tensors: described["preprocessing"].update(changes)
 
 
+def wide(described, tensors):
+    stem, pool, binary, *_ = described["layers"]
+    stem.update(outputs=64)
+    pool.update(inputs=64, outputs=64)
+    binary.update(inputs=64, kernel_size=31)
+
+
 FAULTS = {
     "unknown version": (entry(version=2), "version is 2"),
     "other format": (entry(format="gguf"), "gguf"),
@@ -118,7 +125,7 @@ FAULTS = {
     "replica": (layer(3, shortcut={"copies": 2, "parts": 1, "pool": True}), "does not lead from 8 to 16"),
     "shortcut": (layer(2, shortcut="magic"), "unknown shortcut"),
     "linear in the middle": (layer(1, op="linear"), "ends in its only linear"),
-    "too many products": (layer(2, kernel_size=31, inputs=8), None),
+    "too many products": (wide, "sums more than 32767"),
     "size": (preprocessing(size=0), "'size'"),
     "huge maps": (preprocessing(size=4096), "layer 0 makes a map of"),
     "crop": (preprocessing(crop=0), "crop"),

@@ -15,7 +15,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
 from pixeldiff.recipe import parse_recipe, read_recipe
 from pixeldiff.tasks.classify import Task, distillation_loss, predict
-from pixeldiff.tasks.classify_data import CifarPictures, FolderPictures
+from pixeldiff.tasks.classify_data import CifarPictures, FolderPictures, _window
 from pixeldiff.tasks.data import normalise
 from pixeldiff.train import train
 from test_cifar import write_cifar
@@ -100,6 +100,34 @@ def test_folder_of_classes(folder):
     assert FolderPictures(folder, "val", size=24).plain(np.array([1, 2]))[1].tolist() == [0, 1]
 
 
+def test_random_windows(rng):
+    """The ImageNet augmentation: area 8% to 100%, sides 3:4 to 4:3, inside the picture, of many places."""
+    boxes = np.array([_window((100, 60), 0.08, rng) for _ in range(2000)])
+    width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    area, shape = width * height / 6000, width / height
+    assert boxes.min() >= 0
+    assert boxes[:, 2].max() <= 100
+    assert boxes[:, 3].max() <= 60
+    fits = area < 1  # the whole picture is what remains if ten tries do not fit
+    assert 0.08 <= area.min() < 0.1
+    assert area[fits].max() > 0.7
+    assert 0.75 <= shape[fits].min() < 0.77
+    assert 1.3 < shape[fits].max() <= 4 / 3
+    assert len(np.unique(boxes[fits, 0].round(3))) > 1500
+    assert _window((1000, 1), 0.08, rng) == (0, 0, 1000, 1)
+
+
+def test_half_of_the_samples_are_flipped(tmp_path):
+    (tmp_path / "train" / "one").mkdir(parents=True)
+    ramp = np.broadcast_to(np.arange(0, 256, 8, dtype=np.uint8)[None, :, None], (32, 32, 3))
+    Image.fromarray(np.ascontiguousarray(ramp)).save(tmp_path / "train/one/a.png")
+    pictures = FolderPictures(tmp_path, "train", size=8)
+    flipped = [
+        int(pixels[0, 0, 0]) > int(pixels[0, -1, 0]) for pixels, _ in (pictures.sample((e, 0)) for e in range(200))
+    ]
+    assert 70 < sum(flipped) < 130
+
+
 def test_plain_pictures_keep_the_centre(tmp_path):
     (tmp_path / "val" / "one").mkdir(parents=True)
     pixels = np.zeros((256, 300, 3), np.uint8)
@@ -142,6 +170,13 @@ def test_two_stages_with_a_teacher(cifar, tmp_path):
     assert set(scores) == {"top1", "top5"}
 
 
+def test_weights_of_another_kind_are_no_start(cifar, tmp_path):
+    """Their shapes agree, but they mean something else."""
+    angular = trained(recipe(cifar, model={"kind": "angular"}, schedule={"epochs": 0.01}), tmp_path / "angular")
+    with pytest.raises(UserError, match="another network than"):
+        train(recipe(cifar, initial=str(angular)), tmp_path / "central")
+
+
 def test_mixed_loss(cifar, tmp_path):
     task = Task(recipe(cifar))
     batch = task.collate([task[0, i] for i in range(4)])
@@ -181,15 +216,16 @@ def test_bad_input(cifar, folder, tmp_path):
         Task(recipe(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="cifar100 or folder"):
         recipe(cifar, data={"dataset": "mnist"})
-    with pytest.raises(UserError, match="labels out of range"):
-        train(recipe(cifar, model={"classes": 10}), tmp_path / "out")
+    for classes in (10, 1000):
+        with pytest.raises(UserError, match=f"has {classes} classes, the pictures 100; set classes = 100"):
+            train(recipe(cifar, model={"classes": classes}), tmp_path / f"out{classes}")
     with pytest.raises(UserError, match="0 to 1"):
         train(recipe(cifar, model={"share": 2.0}), tmp_path / "out2")
     with pytest.raises(UserError, match="distillation is 0 to 1"):
         recipe(cifar, loss={"distillation": 1.5})
     (folder / "val" / "yellow").mkdir()
     with pytest.raises(UserError, match="test pictures have 4 classes, the training pictures 3"):
-        Task(recipe(folder, data={"dataset": "folder"})).evaluate(torch.nn.Identity())
+        Task(recipe(folder, data={"dataset": "folder"}))
     (folder / "val" / "yellow").rmdir()
     (folder / "val" / "red" / "0.png").write_bytes(b"damaged")
     for wrong in ({"batch": 0}, {"pictures": -3}):

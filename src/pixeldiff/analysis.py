@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pixeldiff.binary import BinaryPDConv2d
 from pixeldiff.lbp import CODES, lbp_codes, uniform_codes
-from pixeldiff.ops import pixel_pairs
+from pixeldiff.ops import kind_name, pixel_pairs
 
 Array = NDArray[Any]
 
@@ -36,6 +36,10 @@ class LayerPatterns:
         """The part of the kernels with at most two transitions; 58 / 256 = 0.227 by chance."""
         return float(self.counts[uniform_codes()].sum() / self.counts.sum())
 
+    def most_frequent(self, count: int = 5) -> Array:
+        """The codes that occur most often, most frequent first."""
+        return np.argsort(-self.counts, kind="stable")[:count]
+
 
 def kernel_patterns(model: nn.Module) -> list[LayerPatterns]:
     """Codes of every branch of 3x3 binary kernels, in the order of the layers."""
@@ -43,9 +47,8 @@ def kernel_patterns(model: nn.Module) -> list[LayerPatterns]:
     for name, layer in model.named_modules():
         if not isinstance(layer, BinaryPDConv2d) or layer.kernel_size != 3:
             continue
-        kind = layer.kind if isinstance(layer.kind, str) else "pairs"
-        for branch, weight in ((kind, layer.difference_weight), ("vanilla", layer.weight)):
-            if weight is not None and weight.shape[-1] in (3, 8):
+        for branch, weight in ((kind_name(layer.kind), layer.difference_weight), ("vanilla", layer.weight)):
+            if weight is not None and (weight is layer.weight or weight.shape[-1] == 8):  # other sets have no ring
                 codes = lbp_codes(weight.detach().cpu().numpy())
                 found.append(LayerPatterns(name, branch, np.bincount(codes.ravel(), minlength=CODES)))
     return found
@@ -60,14 +63,8 @@ def pooled(patterns: Sequence[LayerPatterns]) -> list[LayerPatterns]:
 def shifting_filters(kind: str) -> Array:
     """The filters that shift (vanilla) or difference the map, (count, support, support), one per binary weight."""
     pairs = pixel_pairs(kind)
-    chosen = [(plus, None) for plus, _ in filter(None, pairs.pairs)] if kind == "vanilla" else pairs.differences
-    radius = pairs.support // 2
-    filters = np.zeros((len(chosen), pairs.support, pairs.support))
-    for i, (plus, minus) in enumerate(chosen):
-        filters[i, plus[0] + radius, plus[1] + radius] += 1
-        if minus is not None:
-            filters[i, minus[0] + radius, minus[1] + radius] -= 1
-    return filters
+    filters: Array = pairs.matrix().T.reshape(-1, pairs.support, pairs.support).numpy()
+    return filters[filters.any((1, 2))]  # the centre of a difference cancels
 
 
 def spectrum(maps: Array, size: int | None = None) -> Array:
@@ -93,8 +90,7 @@ def feature_maps(model: nn.Module, images: Tensor) -> dict[str, dict[str, Array]
     hooks = []
     for name, layer in model.named_modules():
         if isinstance(layer, BinaryPDConv2d):
-            kind = layer.kind if isinstance(layer.kind, str) else "pairs"
-            for branch, norm in ((kind, layer.difference_norm), ("vanilla", layer.norm)):
+            for branch, norm in ((kind_name(layer.kind), layer.difference_norm), ("vanilla", layer.norm)):
                 if norm is not None:
                     maps.setdefault(name, {})
                     hooks.append(norm.register_forward_hook(_keep(maps, name, branch)))

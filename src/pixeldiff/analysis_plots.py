@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pixeldiff.analysis import Array, LayerPatterns, high_frequency_share, shifting_filters, spectrum
 from pixeldiff.lbp import kernels_of, uniform_codes
 
-FULL, DIFFERENCE = "#888888", "#c0392b"
+OTHER, UNIFORM = "#888888", "#c0392b"
 
 
 def plot_patterns(before: Sequence[LayerPatterns], after: Sequence[LayerPatterns]) -> Figure:
@@ -23,13 +23,37 @@ def plot_patterns(before: Sequence[LayerPatterns], after: Sequence[LayerPatterns
             axis = axes[row, column]
             order = np.argsort(-patterns.counts, kind="stable")
             shares = 100 * patterns.counts[order] / patterns.counts.sum()
-            colours = np.where(np.isin(order, uniform_codes()), DIFFERENCE, FULL)
+            colours = np.where(np.isin(order, uniform_codes()), UNIFORM, OTHER)
             axis.vlines(np.arange(len(order)), 0, shares, colors=colours)
             axis.set_title(f"{patterns.branch}, {when}: {100 * patterns.uniform_share:.1f}% uniform", fontsize=9)
             axis.set_ylabel("% of kernels")
         axes[1, column].set_xlabel("LBP codes by frequency (red: uniform)")
-        _draw_kernels(axes[2, column], np.argsort(-new.counts, kind="stable")[:5])
+        _draw_kernels(axes[2, column], new.most_frequent())
+        axes[2, column].set_title("most frequent after training", fontsize=9)
     return figure
+
+
+def plot_kernels(patterns: Sequence[LayerPatterns], columns: int = 4) -> Figure:
+    """The five most frequent kernels of some layers with their share, a row per branch (paper, figure "extract")."""
+    branches = list(dict.fromkeys(one.branch for one in patterns))
+    found = {(one.layer, one.branch): one for one in patterns}
+    layers = _spread(list(dict.fromkeys(one.layer for one in patterns)), columns)
+    figure = Figure(figsize=(3 * len(layers), 1.2 * len(branches)), layout="constrained")
+    axes = figure.subplots(len(branches), len(layers), squeeze=False)
+    for row, branch in enumerate(branches):
+        for axis, layer in zip(axes[row], layers, strict=True):
+            axis.set_axis_off()
+            if one := found.get((layer, branch)):
+                codes = one.most_frequent()
+                _draw_kernels(axis, codes)
+                share = 100 * one.counts[codes].sum() / one.counts.sum()
+                axis.set_title(f"{layer}, {branch}: {share:.0f}% of kernels", fontsize=7)
+    return figure
+
+
+def _spread(names: list[str], count: int) -> list[str]:
+    """At most `count` of the names, from the first to the last."""
+    return [names[i] for i in np.unique(np.linspace(0, len(names) - 1, min(count, len(names))).astype(int))]
 
 
 def _draw_kernels(axis: Any, codes: Array) -> None:
@@ -39,7 +63,6 @@ def _draw_kernels(axis: Any, codes: Array) -> None:
         tile = np.insert(kernel, 4, 0).reshape(3, 3)
         picture[:, 4 * i : 4 * i + 3] = tile
     axis.imshow(picture, cmap="gray", vmin=-1, vmax=1)
-    axis.set_title("most frequent after training", fontsize=9)
     axis.set_axis_off()
 
 
@@ -60,8 +83,7 @@ def plot_filters(kinds: Sequence[str] = ("vanilla", "central", "angular", "radia
 
 def plot_features(spectra: Mapping[str, Mapping[str, Array]], columns: int = 8) -> Figure:
     """log |FFT2| of the feature maps, a column per layer, a row per branch, with its high-frequency share."""
-    names = list(spectra)
-    layers = [names[i] for i in np.unique(np.linspace(0, len(names) - 1, min(columns, len(names))).astype(int))]
+    layers = _spread(list(spectra), columns)
     branches = sorted({b for name in layers for b in spectra[name]}, reverse=True)
     figure = Figure(figsize=(2 * len(layers), 2.3 * len(branches)), layout="constrained")
     axes = figure.subplots(len(branches), len(layers), squeeze=False)

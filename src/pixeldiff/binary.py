@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pixeldiff.errors import UserError
 from pixeldiff.layers import differing_channels
 from pixeldiff.lbp import fixed_kernels
-from pixeldiff.ops import PixelPairs, binary_conv2d, binary_pdc, resolve_pairs, sign
+from pixeldiff.ops import PixelPairs, binary_conv2d, binary_pdc, kind_name, resolve_pairs, sign
 
 ACTIVATIONS = ("sum", "branch")
 # Fixed LBP kernels -> share of uniform patterns among them (None: whatever chance gives).
@@ -146,6 +146,10 @@ class BinaryPDConv2d(nn.Module):
         self.differing = 0 if vanilla else differing_channels(share, in_channels)
         plain = in_channels - self.differing
         weights = 0 if vanilla else len(self.pairs.differences)
+        if self.differing and not weights:
+            raise UserError(
+                f"a {kernel_size}x{kernel_size} kernel of kind {kind_name(kind)} has no differences; use kind='vanilla'"
+            )
         fan_in = self.differing * weights + plain * kernel_size**2
         self.weight = _latent((out_channels, plain, kernel_size, kernel_size), fan_in)
         self.difference_weight = _latent((out_channels, self.differing, weights), fan_in)
@@ -181,10 +185,9 @@ class BinaryPDConv2d(nn.Module):
         return sign(weight, self.clip) if self.binary_weights else weight
 
     def extra_repr(self) -> str:
-        kind = self.kind if isinstance(self.kind, str) else "pairs"
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"kind={kind}, share={self.share}"
+            f"kind={kind_name(self.kind)}, share={self.share}"
         )
 
 

@@ -103,7 +103,7 @@ def export_weights(source: str | Path, destination: str | Path, pattern: str | N
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
     model = load_model(source, pattern)
     if not isinstance(model, PiDiNet):
-        raise UserError(f"{source} holds a {type(model).__name__}; .onnx export is for edge networks")
+        raise UserError(f"{source} holds a classifier; .onnx is for edge networks, binary classifiers become .pdn")
     return export_onnx(model, destination, describe(source))
 
 

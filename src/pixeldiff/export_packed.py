@@ -25,7 +25,9 @@ from pixeldiff.errors import UserError
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.runtime.packed import PackedClassifier
 from pixeldiff.runtime.packed_file import FORMAT, VERSION
+from pixeldiff.tasks.classify import data_of
 from pixeldiff.tasks.classify_data import CENTRE
+from pixeldiff.tasks.data import normalise
 from pixeldiff.weights import METADATA_KEY
 
 PARITY = 1e-3  # largest difference of logits between the network and its packed file
@@ -64,9 +66,12 @@ def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None
 
 def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
     """The layer list of the format and the tensors, named "<layer>.<tensor>"."""
-    if not isinstance(model, BiPiDiNet) or model.config.architecture == "plain":
+    if not isinstance(model, BiPiDiNet):
+        raise UserError("a .pdn file holds a binary network, this one finds edges; export it to .onnx")
+    if model.config.architecture == "plain":
         raise UserError(
-            f"a .pdn file holds a binary network, this is a float {type(model).__name__}; export it to .onnx"
+            "a .pdn file holds a binary network, this is a float ResNet: it runs in torch (pixeldiff.load_model), "
+            "and training has scored it (metrics.jsonl)"
         )
     if not model.config.binary_weights:
         raise UserError("this network has real weights (the first stage of training); export that of the second stage")
@@ -83,9 +88,8 @@ def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
 
 
 def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
-    data = metadata.get("recipe", {}).get("data", {})  # as the network was trained and scored; else as its stem says
-    default = "cifar100" if model.config.stem == "cifar" else "folder"  # type: ignore[union-attr]
-    small = data.get("dataset", default) == "cifar100"
+    data = data_of(metadata, model.config.stem)  # type: ignore[union-attr, arg-type]
+    small = data.dataset == "cifar100"
     labels = list(metadata.get("labels", ()))
     if labels and len(labels) != layers[-1]["outputs"]:
         raise UserError(f"the weights name {len(labels)} classes, the network has {layers[-1]['outputs']}")
@@ -96,7 +100,7 @@ def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
         "licence": metadata.get("licence", "not stated"),
         "labels": labels,
         "preprocessing": {
-            "size": SIDE if small else data.get("size", 224),
+            "size": SIDE if small else data.size,
             "crop": 1.0 if small else CENTRE,
             "mean": list(image.MEAN),
             "std": list(image.STD),
@@ -186,10 +190,9 @@ def _deviation(model: nn.Module, path: Path) -> float:
     noise = torch.rand((4, 3, size // 4, size // 4), generator=generator)
     pixels = (nn.functional.interpolate(noise, size=(size, size), mode="bilinear") * 255).byte()
     batch = np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
-    mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (image.MEAN, image.STD))
     training = model.training
     model.eval()
     with torch.no_grad():
-        expected = model((pixels - mean) / std).numpy()
+        expected = model(normalise(pixels)).numpy()
     model.train(training)
     return float(np.abs(packed.logits(batch) - expected).max())

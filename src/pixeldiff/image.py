@@ -60,6 +60,14 @@ def read8(path: str | Path) -> NDArray[np.uint8]:
     return as_8_bit(read(path)).copy()
 
 
+def list_pictures(folder: Path) -> list[Path]:
+    """The files of a folder that are named like pictures, in order."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    names = (path for path in folder.iterdir() if not path.name.startswith("."))  # ._x.png comes out of macOS archives
+    return sorted(path for path in names if path.suffix.lower() in SUFFIXES)
+
+
 def as_8_bit(picture: Picture) -> NDArray[np.uint8]:
     """uint8 as it is, floats in [0, 1] rounded to 255 levels."""
     levels: NDArray[Any] = picture if picture.dtype == np.uint8 else np.round(picture * 255).astype(np.uint8)
@@ -181,6 +189,17 @@ def _between(
     position = np.clip((wanted + 0.5) * (source / size) - 0.5, 0, source - 1)
     low = np.floor(position).astype(np.int64)
     return low, np.minimum(low + 1, source - 1), (position - low).astype(np.float32)
+
+
+def centre_square(picture: NDArray[np.uint8], size: int, part: float) -> NDArray[np.uint8]:
+    """The middle of a picture, `part` of its short side, as size x size pixels (Pillow's smooth bilinear)."""
+    height, width = picture.shape[:2]
+    side = min(height, width) * part
+    if (height, width) == (size, size) and side == size:
+        return np.ascontiguousarray(picture)
+    x, y = (width - side) / 2, (height - side) / 2
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, (x, y, x + side, y + side)))
 
 
 def pad_to(picture: Picture, size: int) -> Picture:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.ops import PixelPairs, fold, radial_depthwise, resolve_pairs
+from pixeldiff.ops import PixelPairs, fold, kind_name, radial_depthwise, resolve_pairs
 
 Pair = int | tuple[int, int]
 
@@ -129,8 +129,9 @@ class PDConv2d(nn.Conv2d):
         return conv
 
     def extra_repr(self) -> str:
-        kind = self.kind if isinstance(self.kind, str) else "pairs"
-        return f"{super().extra_repr()}, kind={kind}" + (f", share={self.share}" if self.share < 1 else "")
+        return f"{super().extra_repr()}, kind={kind_name(self.kind)}" + (
+            f", share={self.share}" if self.share < 1 else ""
+        )
 
 
 def _checked_padding(

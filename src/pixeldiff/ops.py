@@ -135,6 +135,11 @@ def pixel_pairs(kind: str, kernel_size: int = 3) -> PixelPairs:
     return PixelPairs(kernel_size, tuple(pairs))
 
 
+def kind_name(kind: str | PixelPairs) -> str:
+    """What to call it in a table."""
+    return kind if isinstance(kind, str) else "pairs"
+
+
 def resolve_pairs(kind: str | PixelPairs, kernel_size: int) -> PixelPairs:
     """A kind by name or as given, checked against the kernel size."""
     pairs = pixel_pairs(kind, kernel_size) if isinstance(kind, str) else kind

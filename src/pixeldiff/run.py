@@ -12,6 +12,7 @@ import math
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
+from pixeldiff.models.bipidinet import BiPiDiNet
 from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.recipe import Recipe, as_table, parse_recipe
 from pixeldiff.tasks import TaskProtocol, task_module
@@ -170,8 +172,8 @@ class Run:
             "steps": self.step,
             "wall_clock_hours": round(self.seconds / 3600, 4),
         }
-        if labels := getattr(self.task, "labels", ()):  # class names, where a task has them
-            described["labels"] = list(labels)
+        if self.task.labels:
+            described["labels"] = list(self.task.labels)
         (self.out / name).parent.mkdir(exist_ok=True)
         save_model(self.average, self.out / name, described)
 
@@ -217,13 +219,23 @@ def _start_from(model: nn.Module, source: str) -> None:
     try:
         if isinstance(model, PiDiNet) and isinstance(trained, PiDiNet) and model.config != trained.config:
             widen(trained, model)
-        else:
+        elif _learns_from(model, trained):
             model.load_state_dict(trained.state_dict())
+        else:
+            raise UserError("another kind of network")
     except (RuntimeError, UserError) as error:
         raise UserError(
             f"initial = {source!r} holds weights of another network than [model]; those of the same network, of a "
             "narrower PiDiNet or of one with other sides can be used"
         ) from error
+
+
+def _learns_from(model: nn.Module, trained: nn.Module) -> bool:
+    """Whether weights mean the same in both, for which their shapes are not enough."""
+    if not (isinstance(model, BiPiDiNet) and isinstance(trained, BiPiDiNet)):
+        return True
+    stage = {"binary_weights": model.config.binary_weights, "clip": model.config.clip}  # of two-stage training
+    return replace(trained.config, **stage) == model.config  # type: ignore[arg-type]
 
 
 def _commit() -> str:

@@ -15,7 +15,7 @@ from pixeldiff.metrics.plots import save_figure
 if TYPE_CHECKING:
     from torch import nn
 
-FILES = ("patterns.png", "filters.png", "features.png", "analysis.json")
+FILES = ("patterns.png", "kernels.png", "filters.png", "features.png", "analysis.json")
 
 
 @click.command()
@@ -38,25 +38,32 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
     if not after:
         raise UserError(f"{weights} has no 3x3 binary kernels; analyze takes binary networks")
     before = analysis.kernel_patterns(_untrained(weights))
-    batch = None if data is None else _batch(model, data, pictures)
+    batch = None if data is None else _batch(weights, model, data, pictures)
     all_before, all_after = analysis.pooled(before), analysis.pooled(after)
     save_figure(analysis_plots.plot_patterns(all_before, all_after), out / FILES[0], dpi=120)
-    save_figure(analysis_plots.plot_filters(), out / FILES[1], dpi=120)
+    save_figure(analysis_plots.plot_kernels(after), out / FILES[1], dpi=120)
+    save_figure(analysis_plots.plot_filters(), out / FILES[2], dpi=120)
     report: dict[str, Any] = {
         "uniform_by_chance": 58 / 256,
         "layers": [
-            {"layer": new.layer, "branch": new.branch, "before": old.uniform_share, "after": new.uniform_share}
+            {
+                "layer": new.layer,
+                "branch": new.branch,
+                "before": old.uniform_share,
+                "after": new.uniform_share,
+                "most_frequent": {int(code): new.counts[code] / new.counts.sum() for code in new.most_frequent()},
+            }
             for old, new in zip([*before, *all_before], [*after, *all_after], strict=True)
         ],
     }
     if batch is not None:
         spectra = analysis.feature_spectra(analysis.feature_maps(model, batch))
-        save_figure(analysis_plots.plot_features(spectra), out / FILES[2], dpi=120)
+        save_figure(analysis_plots.plot_features(spectra), out / FILES[3], dpi=120)
         report["high_frequency"] = {
             layer: {branch: analysis.high_frequency_share(m) for branch, m in of_layer.items()}
             for layer, of_layer in spectra.items()
         }
-    write_whole(out / FILES[3], (json.dumps(report, indent=1) + "\n").encode())
+    write_whole(out / FILES[4], (json.dumps(report, indent=1) + "\n").encode())
     for row in report["layers"]:
         click.echo(
             f"{row['layer']:22} {row['branch']:8} uniform {100 * row['before']:5.1f}% -> {100 * row['after']:5.1f}%"
@@ -75,11 +82,12 @@ def _untrained(weights: Path) -> nn.Module:
     return build_from_config(described["family"], described["config"])
 
 
-def _batch(model: nn.Module, root: str, count: int) -> Any:
-    from pixeldiff.tasks.classify import Data, open_pictures
+def _batch(weights: Path, model: nn.Module, root: str, count: int) -> Any:
+    from pixeldiff.checkpoint import describe
+    from pixeldiff.tasks.classify import data_of, open_pictures
     from pixeldiff.tasks.classify_data import spread
     from pixeldiff.tasks.data import normalise
 
-    dataset = "cifar100" if model.config.stem == "cifar" else "folder"  # type: ignore[union-attr]
-    pictures = open_pictures(Data(root, dataset), 0, training=False)
+    data = data_of(describe(weights), model.config.stem, root)  # type: ignore[union-attr, arg-type]
+    pictures = open_pictures(data, 0, training=False)
     return normalise(pictures.plain(spread(count, len(pictures)))[0])

@@ -17,8 +17,9 @@ from pixeldiff.weights import cards
 @click.option(
     "--input", "side", type=click.IntRange(min=1), default=224, show_default=True, help="Side of the picture."
 )
+@click.option("--width", type=float, help="Another width: a factor for ResNets, channels for PiDiNets.")
 @click.option("--json", "machine", is_flag=True, help="JSON instead of a table.")
-def complexity(model: str, side: int, machine: bool) -> None:
+def complexity(model: str, side: int, width: float | None, machine: bool) -> None:
     """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
     try:
         from pixeldiff.checkpoint import load_model
@@ -26,6 +27,9 @@ def complexity(model: str, side: int, machine: bool) -> None:
         from pixeldiff.models.counting import count_layers
     except ImportError as error:
         raise UserError(f"complexity needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
-    network = load_model(model) if Path(model).suffix or model in cards() else create_model(model)
+    if width is not None:
+        network = create_model(model, width=int(width) if width.is_integer() else width)
+    else:
+        network = load_model(model) if Path(model).suffix or model in cards() else create_model(model)
     records = count_layers(network, side)
     click.echo(json.dumps({"model": model, "input": side, **as_json(records)}) if machine else as_text(records))

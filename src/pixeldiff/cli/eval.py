@@ -6,13 +6,15 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -24,6 +26,11 @@ from pixeldiff.metrics.maps import DetectedMap, EdgeMap, find_maps
 from pixeldiff.metrics.truth import Truth, find_truth, refuse_missing
 from pixeldiff.runtime import cores
 from pixeldiff.weights import resolve, sha256
+
+if TYPE_CHECKING:
+    from pixeldiff.runtime.packed import PackedClassifier
+
+Batches = Callable[[slice], NDArray[np.uint8]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ DATASETS = {
     "custom": Dataset(),
 }
 
-CLASSIFY = "cifar100"
+CLASSIFY = ("cifar100", "folder")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -51,11 +58,11 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--truth", type=click.Path(path_type=Path), help="Folder of .mat or .png, pair list, or JSON list.")
 @click.option(
     "--dataset",
-    type=click.Choice([*DATASETS, CLASSIFY]),
+    type=click.Choice([*DATASETS, *CLASSIFY]),
     default="custom",
-    help="Sets the tolerance; cifar100 scores a classifier.",
+    help="Sets the tolerance; cifar100 and folder (one per class) score a classifier.",
 )
-@click.option("--data", type=_FOLDER, help="Folder of the data set: BSDS500, or cifar-100-python.")
+@click.option("--data", type=_FOLDER, help="BSDS500, cifar-100-python, or a folder with one folder per class.")
 @click.option("--average", nargs=2, type=_FOLDER, help="Score the mean of two folders of maps (NYUD RGB and HHA).")
 @click.option("--model", help="Score a shipped network instead of maps.")
 @click.option("--weights", type=_FILE, help="Score the network in this .onnx, .pdn, .safetensors or .pth file.")
@@ -92,16 +99,16 @@ def eval(  # the verb's name
 ) -> None:
     """Score folders of edge MAPS (.png, .npy or .mat) against human boundaries: ODS, OIS, AP, R50.
 
-    Several folders are compared in one table and one plot. With --dataset cifar100, a packed network's top-1 and top-5
-    accuracy on the 10,000 test pictures.
+    Several folders are compared in one table and one plot. With --dataset cifar100 or folder, a packed network's top-1
+    and top-5 accuracy on the test pictures of CIFAR-100, or on the pictures in FOLDER/val/<class> or FOLDER/<class>.
     """
-    if dataset == CLASSIFY:
+    if dataset in CLASSIFY:
         if maps or average or truth or plot or text_files or per_image:
             raise UserError(
-                "cifar100 scores one network: give --model NAME or --weights FILE, --data FOLDER, --json FILE"
+                f"{dataset} scores one network: give --model NAME or --weights FILE, --data FOLDER, --json FILE"
             )
         _check_outputs(None, json_file, None)
-        _score_classifier(model, weights, data, json_file)
+        _score_classifier(model, weights, dataset, data, json_file)
         return
     defaults = DATASETS[dataset]
     settings = Settings(
@@ -188,25 +195,44 @@ def _file(model: str | None, weights: Path | None, suffix: str) -> Iterator[tupl
         yield path, _export(path, Path(folder) / f"{path.stem}{suffix}") if needs_export else path
 
 
-def _score_classifier(model: str | None, weights: Path | None, data: Path | None, json_file: Path | None) -> None:
-    from pixeldiff.cifar import read_cifar100
+def _score_classifier(
+    model: str | None, weights: Path | None, dataset: str, data: Path | None, json_file: Path | None
+) -> None:
     from pixeldiff.image import write_whole
     from pixeldiff.metrics.classify import score
     from pixeldiff.runtime.packed import PackedClassifier
 
     if data is None:
-        raise UserError("where is CIFAR-100? give --data FOLDER, the folder cifar-100-python")
-    test = read_cifar100(data, "test")
+        raise UserError("where are the pictures? give --data FOLDER: cifar-100-python, or one with a folder per class")
     with _file(model, weights, ".pdn") as (path, packed), _progress() as bar:
         name = model or path.stem
-        task = bar.add_task(name, total=len(test.labels))
         classifier = PackedClassifier(packed)
-        accuracy = score(classifier.logits, test.images, test.labels, lambda count: bar.advance(task, count))
-        result = {"name": name, **accuracy, "pictures": len(test.labels), "sha256": sha256(path)}
+        pictures, labels = _test_pictures(classifier, dataset, data)
+        task = bar.add_task(name, total=len(labels))
+        accuracy = score(classifier.logits, pictures, labels, lambda count: bar.advance(task, count))
+        result = {"name": name, **accuracy, "pictures": len(labels), "sha256": sha256(path)}
     if json_file is not None:
         write_whole(json_file, json.dumps(result, indent=1).encode())
     click.echo(f"{'network':{max(7, len(name))}}   top-1   top-5  pictures")
-    click.echo(f"{name:{max(7, len(name))}}  {accuracy['top1']:6.2f}  {accuracy['top5']:6.2f}  {len(test.labels):8}")
+    click.echo(f"{name:{max(7, len(name))}}  {accuracy['top1']:6.2f}  {accuracy['top5']:6.2f}  {len(labels):8}")
+
+
+def _test_pictures(classifier: PackedClassifier, dataset: str, data: Path) -> tuple[Batches, NDArray[np.int64]]:
+    """The pictures that a slice names, prepared for the network; and all labels."""
+    from pixeldiff.cifar import read_cifar100
+    from pixeldiff.metrics.classify import find_classes
+
+    if dataset == "cifar100":
+        test = read_cifar100(data, "test")
+        return test.images.__getitem__, test.labels
+    files, names = find_classes(data / "val" if (data / "val").is_dir() else data)
+    if classifier.labels and tuple(classifier.labels) != names:
+        raise UserError(
+            f"{data} has {len(names)} classes, {names[0]} first; the network knows {len(classifier.labels)}, "
+            f"{classifier.labels[0]} first; score it on the classes it was trained for"
+        )
+    labels = np.array([label for _, label in files])
+    return lambda part: np.stack([classifier.prepare(path) for path, _ in files[part]]), labels
 
 
 def _export(path: Path, graph: Path) -> Path:

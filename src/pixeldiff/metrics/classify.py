@@ -1,19 +1,21 @@
-"""Accuracy of classifiers: top-1 and top-5, in percent. NumPy only."""
+"""Accuracy of classifiers: top-1 and top-5, in percent. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
+from pixeldiff.image import list_pictures
 
 
 def top_hits(logits: NDArray[np.floating], labels: NDArray[np.integer], k: int) -> int:
     """For how many rows the right class is among the k best. A tie counts against it, and NaN is no hit."""
     own = np.take_along_axis(logits, labels[:, None], axis=1)
-    return int(np.sum(np.sum(~(logits < own), axis=1) <= k))
+    return int(np.sum((np.sum(~(logits < own), axis=1) <= k) & ~np.isnan(own[:, 0])))
 
 
 def accuracy(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> dict[str, float]:
@@ -29,17 +31,27 @@ def refuse_other_classes(logits: NDArray[np.floating], labels: NDArray[np.intege
         )
 
 
+def find_classes(folder: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """The pictures of a folder that has one folder per class, each with its label, and the names of the classes."""
+    classes = sorted(f for f in folder.iterdir() if f.is_dir()) if folder.is_dir() else []
+    files = [(file, label) for label, f in enumerate(classes) for file in list_pictures(f)]
+    if not files:
+        raise UserError(f"no pictures in {folder}; it should hold one folder of pictures per class")
+    return files, tuple(f.name for f in classes)
+
+
 def score(
     logits: Callable[[NDArray[np.uint8]], NDArray[np.floating]],
-    images: NDArray[np.uint8],
+    pictures: Callable[[slice], NDArray[np.uint8]],
     labels: NDArray[np.integer],
     progress: Callable[[int], None] = lambda pictures: None,
     batch: int = 250,
 ) -> dict[str, float]:
-    """top1 and top5, in percent, of a network over N x H x W x 3 pictures; `progress` hears of each batch."""
+    """top1 and top5, in percent, of a network over `pictures` (N x H x W x 3 of a slice); `progress` hears of each
+    batch."""
     found = []
     for start in range(0, len(labels), batch):
-        found.append(logits(images[start : start + batch]))
+        found.append(logits(pictures(slice(start, start + batch))))
         refuse_other_classes(found[-1], labels)
         progress(len(found[-1]))
     return accuracy(np.concatenate(found), labels)

@@ -75,7 +75,7 @@ def as_json(records: Sequence[LayerRecord]) -> dict[str, Any]:
 def _short(n: float) -> str:
     """Three digits for a table that fits a terminal; JSON has them all."""
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
-        if n >= unit:
+        if n >= 0.9995 * unit:  # what rounds to 1000 of a unit is 1 of the next
             return f"{n / unit:.3g}{letter}"
     return f"{n:g}" if n else ""
 

@@ -51,9 +51,23 @@ class BiPiDiNetConfig:
             _check_choice("fixed_lbp", self.fixed_lbp, FIXED_LBP)
         pixel_pairs(self.kind)
         differing_channels(self.share, 1)
+        differences = self.kind != "vanilla"
+        if differences != (self.share > 0):
+            raise UserError(
+                f"kind {self.kind!r} with share {self.share:g} would do nothing; "
+                + ("give a share above 0, or kind 'vanilla'" if differences else "give share 0, or another kind")
+            )
+        binary_only = [name for name in ("activation", "fixed_lbp", "binary_weights") if self._changed(name)]
+        if self.architecture == "plain" and binary_only:
+            raise UserError(f"{', '.join(binary_only)} would do nothing in a float network")
+        if self.fixed_lbp is not None and not differences:
+            raise UserError("fixed_lbp would do nothing without differences; give a share above 0 and a kind")
         if self.classes < 1 or not self.clip > 0:
             raise UserError(f"classes and clip are positive, got {self.classes} and {self.clip}")
         self.channels  # noqa: B018 (checks the width)
+
+    def _changed(self, name: str) -> bool:
+        return bool(getattr(self, name) != getattr(type(self), name))
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -73,7 +87,7 @@ def _check_choice(field: str, value: object, choices: object) -> None:
 
 
 _KINDS = {
-    "resnet{}": BiPiDiNetConfig("plain", share=0.0),
+    "resnet{}": BiPiDiNetConfig("plain", kind="vanilla", share=0.0),
     "resnet{}_pdc": BiPiDiNetConfig("plain"),
     "resnet{}_binary": BiPiDiNetConfig("before", kind="vanilla", share=0.0),
     "resnet{}_bipdc": BiPiDiNetConfig("before"),
@@ -104,7 +118,7 @@ class FloatBlock(nn.Module):
 
 
 def _float_conv(in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig) -> nn.Conv2d:
-    if config.kind == "vanilla" or config.share == 0:
+    if config.kind == "vanilla":
         return nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
     padding = pixel_pairs(config.kind).support // 2
     return PDConv2d(in_channels, channels, 3, stride, padding, bias=False, kind=config.kind, share=config.share)
@@ -178,7 +192,7 @@ def _block(in_channels: int, channels: int, stage: int, block: int, config: BiPi
         return [BinaryUnit(_mixed(channels, channels, 1, config), nn.Identity()) for _ in range(2)]
     if stage == 0:
         # The stem's few channels see no differences; the unit already doubles them.
-        opening = replace(config, kind="vanilla", share=0.0)
+        opening = replace(config, kind="vanilla", share=0.0, fixed_lbp=None)
         middle = 2 * in_channels
         first = BinaryUnit(
             _mixed(in_channels, middle, 1, opening), ReplicaPool.between(in_channels, middle, pool=False)
@@ -205,10 +219,10 @@ def _mixed(in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig
 
 
 def _projection(in_channels: int, channels: int, stride: int) -> nn.Module:
-    if stride == 1 and in_channels == channels:
+    if stride == 1:
         return nn.Identity()
     # Odd sides: the last window is cut, so that pooling and a strided convolution agree on the size.
-    pool = nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
+    pool = nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False)
     return nn.Sequential(pool, nn.Conv2d(in_channels, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
 

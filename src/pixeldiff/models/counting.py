@@ -13,6 +13,7 @@ from pixeldiff.binary import BinaryPDConv2d, RPReLU
 from pixeldiff.errors import UserError
 from pixeldiff.layers import PDConv2d
 from pixeldiff.metrics.complexity import LayerRecord
+from pixeldiff.ops import kind_name
 
 BATCH_NORM_FLOPS = 1
 SHORTCUT_NORM_FLOPS = 2
@@ -57,7 +58,7 @@ def _params(module: nn.Module) -> int:
 
 def _conv(name: str, conv: nn.Conv2d, shape: tuple[int, ...], elements: int) -> LayerRecord:
     size = conv.pairs.support**2 if isinstance(conv, PDConv2d) else conv.kernel_size[0] * conv.kernel_size[1]
-    kind = conv.kind if isinstance(conv, PDConv2d) and isinstance(conv.kind, str) else "conv"
+    kind = kind_name(conv.kind) if isinstance(conv, PDConv2d) else "conv"
     operation = f"{kind} {conv.kernel_size[0]}x{conv.kernel_size[1]}"
     macs = elements * size * (conv.in_channels // conv.groups)
     return LayerRecord(name, operation, shape, flops=macs, fp_params=_params(conv))
@@ -68,7 +69,7 @@ def _binary(name: str, layer: BinaryPDConv2d, shape: tuple[int, ...], elements: 
     products = elements * (weights // layer.out_channels)
     norms = sum(norm is not None for norm in (layer.norm, layer.difference_norm))
     elementwise = elements * (BATCH_NORM_FLOPS * norms + RPRELU_FLOPS * len(layer.activations))
-    kind = "vanilla" if layer.differing == 0 else layer.kind if isinstance(layer.kind, str) else "pairs"
+    kind = kind_name(layer.kind) if layer.differing else "vanilla"
     rest = _params(layer) - weights
     if not layer.binary_weights:
         return LayerRecord(name, f"binary activations {kind}", shape, products + elementwise, fp_params=weights + rest)

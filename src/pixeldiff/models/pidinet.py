@@ -46,8 +46,10 @@ class PiDiNetConfig:
                 f"pattern {self.pattern!r} is neither 16 of the letters c, a, r, v nor one of {', '.join(PATTERNS)}"
             )
         object.__setattr__(self, "pattern", letters)
-        if self.width < 1 or self.side_channels < 1:
-            raise UserError(f"width and side_channels are at least 1, got {self.width} and {self.side_channels}")
+        if not all(isinstance(count, int) and count >= 1 for count in (self.width, self.side_channels)):
+            raise UserError(
+                f"width and side_channels are whole numbers of at least 1, got {self.width} and {self.side_channels}"
+            )
 
 
 _FULL = {

@@ -15,7 +15,6 @@ from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from pixeldiff import _native, weights
 from pixeldiff import image as pictures
@@ -71,13 +70,7 @@ class PackedClassifier:
     def prepare(self, image: Any) -> NDArray[np.uint8]:
         """A picture's centre square in the network's size."""
         loaded = pictures.as_8_bit(pictures.load(image))
-        size, (height, width) = self.file.preprocessing.size, loaded.shape[:2]
-        side = min(height, width) * self.file.preprocessing.crop
-        if (height, width) == (size, size) and side == size:
-            return np.ascontiguousarray(loaded)
-        x, y = (width - side) / 2, (height - side) / 2
-        picture = Image.fromarray(np.ascontiguousarray(loaded))
-        return np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR, (x, y, x + side, y + side)))
+        return pictures.centre_square(loaded, self.file.preprocessing.size, self.file.preprocessing.crop)
 
     def logits(self, batch: NDArray[np.uint8]) -> Floats:
         """Class logits of prepared pictures, uint8 (N, H, W, 3)."""

@@ -23,6 +23,8 @@ class TaskProtocol(Protocol):
     number of workers nor a restart changes it.
     """
 
+    labels: tuple[str, ...]  # names of the classes, which travel with the weights; empty without classes
+
     def __len__(self) -> int:
         """Entries of the training set: one epoch."""
 

@@ -10,6 +10,7 @@ with `initial` naming the first one's weights; both name the teacher.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,13 @@ class Evaluate:
             raise UserError(f"evaluate needs pictures >= 0 and batch >= 1, got {self.pictures} and {self.batch}")
 
 
+def data_of(described: Mapping[str, Any], stem: str, root: str = "") -> Data:
+    """How a network sees pictures: as the recipe in its file says, else as its stem does."""
+    table = described.get("recipe", {}).get("data", {})
+    dataset = table.get("dataset", "cifar100" if stem == "cifar" else "folder")
+    return Data(root, dataset, size=table.get("size", Data.size))
+
+
 def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:
     """The training or the test split of a recipe's data."""
     folders = "folders of pictures, <root>/train/<class> and <root>/val/<class>"
@@ -117,9 +125,14 @@ class Task:
         self.scored: Evaluate = recipe.evaluate
         self.seed: int = recipe.seed
         self.pictures = open_pictures(self.data, self.seed, training=True)
-        self.labels = self.pictures.names  # they travel with the weights
+        self.test = open_pictures(self.data, self.seed, training=False)
+        if self.test.names != self.pictures.names:
+            raise UserError(
+                f"the test pictures have {len(self.test.names)} classes, the training pictures "
+                f"{len(self.pictures.names)}; both need the same folders, or labels would not agree"
+            )
+        self.labels = self.pictures.names
         self.teacher = load_model(self.settings.teacher).requires_grad_(False) if self.settings.teacher else None
-        self._test: Pictures | None = None
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -137,10 +150,10 @@ class Task:
         images, labels = batch
         x = normalise(images)
         logits = model(x)
-        if logits.shape[1] < len(self.pictures.names):
+        if logits.shape[1] != len(self.labels):
             raise UserError(
-                f"labels out of range: the network has {logits.shape[1]} classes, the pictures "
-                f"{len(self.pictures.names)}; set classes = {len(self.pictures.names)} in [model]"
+                f"the network has {logits.shape[1]} classes, the pictures {len(self.labels)}; "
+                f"set classes = {len(self.labels)} in [model]"
             )
         if self.teacher is None:
             return F.cross_entropy(logits, labels)
@@ -153,13 +166,7 @@ class Task:
         return loss if d == 1 else loss + (1 - d) * F.cross_entropy(logits, labels)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        self._test = self._test or open_pictures(self.data, self.seed, training=False)
-        if self._test.names != self.pictures.names:
-            raise UserError(
-                f"the test pictures have {len(self._test.names)} classes, the training pictures "
-                f"{len(self.pictures.names)}; both need the same folders, or labels would not agree"
-            )
-        return accuracy(*predict(model, self._test, self.scored.pictures, self.scored.batch))
+        return accuracy(*predict(model, self.test, self.scored.pictures, self.scored.batch))
 
     def preview(self, model: nn.Module) -> np.ndarray | None:
         return None

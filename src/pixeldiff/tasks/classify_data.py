@@ -16,9 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from pixeldiff.cifar import SIDE, read_cifar100
-from pixeldiff.errors import UserError
-from pixeldiff.image import read8
-from pixeldiff.tasks.data import list_pictures
+from pixeldiff.image import centre_square, read8
+from pixeldiff.metrics.classify import find_classes
 
 CENTRE = 224 / 256  # the part of the short side that is scored, as on ImageNet
 Key = tuple[int, int]  # (epoch, index)
@@ -99,12 +98,7 @@ class FolderPictures:
     """
 
     def __init__(self, root: Path, split: str, seed: int = 0, size: int = 224, area: float = 0.08) -> None:
-        folder = root / split
-        classes = sorted(f for f in folder.iterdir() if f.is_dir()) if folder.is_dir() else []
-        self.files = [(file, label) for label, f in enumerate(classes) for file in list_pictures(f)]
-        if not self.files:
-            raise UserError(f"no pictures in {folder}; it should hold one folder of pictures per class")
-        self.names = tuple(f.name for f in classes)
+        self.files, self.names = find_classes(root / split)
         self.seed, self.size, self.area = seed, size, area
 
     def __len__(self) -> int:
@@ -127,9 +121,7 @@ class FolderPictures:
 
     def plain(self, indices: NDArray[np.int64]) -> Batch:
         chosen = [self.files[index] for index in indices]
-        return self.collate(
-            [(np.asarray(_centre(Image.fromarray(read8(path)), self.size)), label) for path, label in chosen]
-        )
+        return self.collate([(centre_square(read8(path), self.size, CENTRE), label) for path, label in chosen])
 
 
 def _window(size: tuple[int, int], area: float, rng: np.random.Generator) -> tuple[float, float, float, float]:
@@ -143,9 +135,3 @@ def _window(size: tuple[int, int], area: float, rng: np.random.Generator) -> tup
             x, y = rng.uniform(0, width - w), rng.uniform(0, height - h)
             return float(x), float(y), float(x + w), float(y + h)
     return 0.0, 0.0, float(width), float(height)
-
-
-def _centre(image: Image.Image, size: int) -> Image.Image:
-    side = min(image.size) * CENTRE
-    x, y = (image.width - side) / 2, (image.height - side) / 2
-    return image.resize((size, size), Image.Resampling.BILINEAR, (x, y, x + side, y + side))

@@ -1,4 +1,4 @@
-"""What both tasks do with their data: find the folder, list its pictures, normalise a batch."""
+"""What both tasks do with their data: find the folder, normalise a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pixeldiff.errors import UserError
-from pixeldiff.image import MEAN, STD, SUFFIXES
+from pixeldiff.image import MEAN, STD
 
 
 def find_root(root: str, origin: str) -> Path:
@@ -21,12 +21,6 @@ def find_root(root: str, origin: str) -> Path:
     raise UserError(
         f"no data folder {root!r}, neither here nor under PIXELDIFF_DATA ({base or 'not set'}); get it first: {origin}"
     )
-
-
-def list_pictures(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder}")
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
 def normalise(images: Tensor) -> Tensor:

@@ -22,7 +22,6 @@ from torch import Tensor
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.truth import list_columns, read_bsds, read_list, read_shares
-from pixeldiff.tasks.data import list_pictures
 
 IGNORED = 1
 SMALLEST = 8  # pixels on a side: three poolings leave one
@@ -59,7 +58,7 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
         pairs = _json_pairs(root / source)
     elif (root / "images" / source).is_dir() and (root / "groundTruth" / source).is_dir():
         labels = root / "groundTruth" / source
-        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(root / "images" / source)]
+        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in pictures.list_pictures(root / "images" / source)]
     else:
         raise UserError(
             f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
@@ -79,10 +78,10 @@ def _found(path: Path, folders: tuple[Path, ...]) -> Path:
 
 
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
-    by_name = {path.stem: path for path in list_pictures(root / labels)}
+    by_name = {path.stem: path for path in pictures.list_pictures(root / labels)}
     by_name |= {path.stem: path for path in (root / labels).glob("*.mat")}
     pairs = []
-    for image in list_pictures(root / images):
+    for image in pictures.list_pictures(root / images):
         if image.stem not in by_name:
             raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
         pairs.append(Pair(image, by_name[image.stem]))

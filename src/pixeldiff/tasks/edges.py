@@ -129,6 +129,8 @@ def as_edges(logits: list[Tensor]) -> np.ndarray:
 class Task:
     """Edges for the training loop; see TaskProtocol."""
 
+    labels = ()
+
     def __init__(self, recipe: Any) -> None:
         data: Data = recipe.data
         self.settings: Loss = recipe.loss
