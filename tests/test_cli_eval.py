@@ -66,7 +66,11 @@ def test_compares_folders_and_writes_everything(folders, capsys):
     assert len(files["each.csv"].read_text().splitlines()) == 1 + 2 * 4
     assert (folders / "text" / "poor" / "3_ev1.txt").exists()
     before = {name: path.read_bytes() for name, path in files.items()}
-    assert run(*given, *outputs, "--workers", 1) == 0
+    for option, file in zip(outputs[::2], outputs[1::2], strict=True):
+        capsys.readouterr()
+        assert run(*given, option, file) == 2
+        assert f"{file} exists; give another name or --overwrite" in capsys.readouterr().err
+    assert run(*given, *outputs, "--workers", 1, "--overwrite") == 0
     assert {name: path.read_bytes() for name, path in files.items()} == before
 
 
@@ -107,6 +111,7 @@ def test_golden_bench(data, tmp_path):
         (["good", "--truth", "truth", "--json", "no/such/folder.json"], "no folder"),
         (["good", "--dataset", "nyud", "--data", "truth"], "layout of bsds500 only"),
         (["good", "--dataset", "bsds500", "--data", "truth"], "is not BSDS500"),
+        (["good", "--dataset", "bsds500", "--data", "nowhere"], "no data folder 'nowhere'"),
         (["good", "--truth", "truth", "--max-dist", "2"], "max_dist"),
         (["--weights", "none.onnx", "--truth", "truth"], "no weights file"),
     ],
@@ -171,7 +176,7 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
     save_model(model, tmp_path / "net.safetensors", {"task": "classify"})
     assert run("export", tmp_path / "net.safetensors", "--to", tmp_path / "net.pdn") == 0
     capsys.readouterr()
-    given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json")
+    given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json", "--overwrite")
     test = read_cifar100(tmp_path, "test")
     expected = accuracy(PackedClassifier(tmp_path / "net.pdn").logits(test.images), test.labels)
     for weights in ("net.pdn", "net.safetensors"):
@@ -182,7 +187,7 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
         assert f"{expected['top5']:6.2f}" in capsys.readouterr().out
 
 
-def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng):
+def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng, monkeypatch):
     names = ("cat", "dog", "eel")
     for label, name in enumerate(names):
         (tmp_path / "val" / name).mkdir(parents=True)
@@ -198,14 +203,15 @@ def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng):
     pictures = FolderPictures(tmp_path, "val", size=24)
     logits, labels = predict(model, pictures)
     given = ("eval", "--dataset", "folder", "--weights", tmp_path / "net.pdn", "--json", tmp_path / "scores.json")
-    for data in (tmp_path, tmp_path / "val"):
-        assert run(*given, "--data", data) == 0
+    monkeypatch.setenv("PIXELDIFF_DATA", str(tmp_path.parent))
+    for data in (tmp_path, tmp_path / "val", tmp_path.name):
+        assert run(*given, "--data", data, "--overwrite") == 0
         scores = json.loads((tmp_path / "scores.json").read_text())
         assert {key: scores[key] for key in ("top1", "top5")} == accuracy(logits, labels)
         assert scores["pictures"] == 6
     capsys.readouterr()
     (tmp_path / "val" / "eel").rename(tmp_path / "val" / "fox")
-    assert run(*given, "--data", tmp_path) == 2
+    assert run(*given, "--data", tmp_path, "--overwrite") == 2
     assert "trained for" in capsys.readouterr().err
 
 

@@ -140,7 +140,7 @@ def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):
         (["--model", "nonsense"], "nonsense"),
         (["--model", "NET", "--model", "NET"], "given twice"),
         (["--model", "NET", "--kinds", "rain"], "unknown corruption 'rain'"),
-        (["--model", "NET", "--data", "nowhere"], "no data folder nowhere"),
+        (["--model", "NET", "--data", "nowhere"], "no data folder 'nowhere'"),
         (["--model", "NET", "--data", "."], "no images/test"),
         (["--model", "NET", "--severity", "7"], "7"),
     ],

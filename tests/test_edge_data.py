@@ -11,9 +11,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.errors import UserError
-from pixeldiff.tasks.data import find_root, normalise
+from pixeldiff.folders import BSDS500, find_root
+from pixeldiff.tasks.data import normalise
 from pixeldiff.tasks.edge_data import (
-    BSDS500,
     IGNORED,
     EdgePairs,
     Pair,
@@ -287,6 +287,15 @@ def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
         list_pairs(tmp_path, "bytes.lst")
     write_pair(tmp_path, "photos/b.jpg", "elsewhere/b.png", rng)
     with pytest.raises(UserError, match=r"b.jpg has no label; put b.png into"):
+        list_pairs(tmp_path, "photos:edges")
+
+
+def test_jpeg_labels_are_refused(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Their noise lies between "nobody" and eta, where the loss looks away."""
+    for folder, name in (("photos", "a.jpg"), ("edges", "a.jpg")):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(rng.integers(256, size=(16, 16), dtype=np.uint8)).save(tmp_path / folder / name)
+    with pytest.raises(UserError, match=r"edges/a\.jpg is a JPEG.*save labels as PNG"):
         list_pairs(tmp_path, "photos:edges")
 
 

@@ -18,6 +18,7 @@ ALLOWED = {
     "weights": {"errors"},
     "image": {"errors"},
     "cifar": {"errors"},
+    "folders": {"errors", "image"},
     "lbp": set(),
     "metrics": {"errors", "_native", "image"},
     "runtime": {"errors", "weights", "image", "metrics", "_native"},

@@ -8,7 +8,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.truth import find_truth, read_label
+from pixeldiff.metrics.truth import find_truth, read_label, read_shares
 
 
 def save_label(path, mask, full=255):
@@ -78,6 +78,46 @@ def test_label_pictures_use_channel_0_and_half_strength(tmp_path):
     colour = np.stack([levels, 255 - levels, 255 - levels], axis=-1)
     Image.fromarray(colour).save(tmp_path / "a.png")
     np.testing.assert_array_equal(read_label(tmp_path / "a.png"), [[False, False, True, True]])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_shares_of_annotators_at_every_depth(tmp_path, dtype):
+    shares = np.array([[0, 0.25, 0.5, 1.0]])
+    full = {"f": 1, "u": np.iinfo(dtype).max if dtype != np.float32 else 1}[np.dtype(dtype).kind]
+    Image.fromarray((shares * full).astype(dtype)).save(tmp_path / "a.tif")
+    np.testing.assert_allclose(read_shares(tmp_path / "a.tif"), shares * 255, atol=1)
+    Image.fromarray((shares > 0.3).astype(dtype)).save(tmp_path / "mask.tif")
+    assert read_shares(tmp_path / "mask.tif").tolist() == [[0, 0, 255, 255]]
+
+
+@pytest.mark.parametrize(
+    ("label", "says"),
+    [
+        (np.array([[0, 200]], np.uint16), "unknown full scale"),
+        (np.array([[0, 200]], np.int32), "unknown full scale"),
+        (np.array([[0, 10**6]], np.int32), "unknown full scale"),
+        (np.array([[0, 200]], np.float32), "floats in a label lie in 0 to 1"),
+        (np.array([[0, np.nan]], np.float32), "floats in a label"),
+    ],
+)
+def test_labels_without_a_scale_are_refused(tmp_path, label, says):
+    Image.fromarray(label).save(tmp_path / "a.tif")
+    with pytest.raises(UserError, match=says):
+        read_shares(tmp_path / "a.tif")
+
+
+def test_print_colours_are_no_label(tmp_path):
+    Image.new("CMYK", (4, 3)).save(tmp_path / "a.tif")
+    with pytest.raises(UserError, match="CMYK"):
+        read_shares(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize("name", ["list.lst", "list.json"])
+def test_a_byte_order_mark_is_no_part_of_a_list(tmp_path, masks, name):
+    save_label(tmp_path / "a.png", masks[0])
+    text = "a.jpg a.png\n" if name.endswith("lst") else '[["a.jpg", "a.png"]]'
+    (tmp_path / name).write_text(text, "utf-8-sig")
+    assert find_truth(tmp_path / name)["a"].picture == tmp_path / "a.jpg"
 
 
 def test_one_file(tmp_path, masks):

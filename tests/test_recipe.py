@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from pixeldiff.errors import UserError
-from pixeldiff.models import create_model
+from pixeldiff.models import create_model, model_config
 from pixeldiff.recipe import as_table, parse_recipe, read_recipe, tomllib
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
@@ -76,6 +77,12 @@ def test_as_table_round_trip() -> None:
         ({"task": "classify", "data": {"root": "x"}}, ["tiny", "classify", "bipidinet18"]),
         ({"data": {"root": "x", "sources": ["a"], "crop": 4}}, ["data.crop", "at least 8"]),
         ({"evaluate": {"max_dist": -1.0}}, ["evaluate.max_dist"]),
+        ({"data": {"root": "x", "sources": ["a"], "scales": [math.nan]}}, ["data.scales", "finite"]),
+        ({"data": {"root": "x", "sources": ["a"], "scales": [1.0, 150]}}, ["scales", "100"]),
+        ({"loss": {"balance": -1}}, ["loss.balance"]),
+        ({"schedule": {"factor": 0}}, ["schedule.factor"]),
+        ({"schedule": {"milestones": [30, -5]}}, ["schedule.milestones", "-5"]),
+        ({"optimizer": {"lr": math.inf}}, ["optimizer.lr", "finite"]),
     ],
 )
 def test_mistakes_name_the_key(change: dict, words: list[str]) -> None:
@@ -111,6 +118,16 @@ def test_the_documented_recipe_parses() -> None:
     text = (Path(__file__).parent.parent / "docs/training.md").read_text()
     block = text.split("```toml\n")[1].split("```")[0]
     assert parse_recipe(tomllib.loads(block)).data.sources == ("photos:edges",)
+
+
+def test_the_documented_classifier_parses() -> None:
+    text = (Path(__file__).parent.parent / "docs/binary.md").read_text()
+    recipe = parse_recipe(tomllib.loads(text.split("```toml\n")[1].split("```")[0]))
+    assert (recipe.model["classes"], recipe.data.dataset, recipe.data.size) == (3, "folder", 96)
+    assert create_model(**recipe.model)(torch.zeros(2, 3, recipe.data.size, recipe.data.size)).shape == (2, 3)
+    for table in (recipe.data, recipe.loss, recipe.evaluate, model_config("bipidinet18")):
+        for field in dataclasses.fields(table):
+            assert f"`{field.name}`" in text, field.name
 
 
 def test_the_documentation_names_every_recipe_and_key() -> None:

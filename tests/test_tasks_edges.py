@@ -5,9 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from pixeldiff.models import create_model
+from pixeldiff.recipe import parse_recipe
+from pixeldiff.tasks import edges
 from pixeldiff.tasks.edge_data import IGNORED, collate
-from pixeldiff.tasks.edges import robust_loss
+from pixeldiff.tasks.edges import Task, as_edges, logits_of, robust_loss
 
 
 def loss_by_definition(logits: list[np.ndarray], label: np.ndarray, eta: float, balance: float) -> float:
@@ -68,3 +72,33 @@ def test_mixed_sizes_lose_as_alone(rng: np.random.Generator) -> None:
         assert (labels[k].sum() - samples[k][1].sum()).item() == (72 - height * width) * IGNORED
         alone = robust_loss([logits[k : k + 1, :, :height, :width]], samples[k][1][None] / 255)
         assert together[k].item() == pytest.approx(alone.item(), rel=1e-6)
+
+
+@pytest.fixture
+def task(tmp_path, rng: np.random.Generator) -> Task:
+    """Two pictures to train on and to score, one of them smaller than what the network needs."""
+    for folder in ("photos", "edges"):
+        (tmp_path / folder).mkdir()
+        for name, size in (("a", (5, 6)), ("b", (30, 41))):
+            pixels = rng.integers(256, size=(*size, 3), dtype=np.uint8)
+            Image.fromarray(pixels if folder == "photos" else (pixels[..., 0] > 200)).save(
+                tmp_path / folder / f"{name}.png"
+            )
+    sources = {"root": str(tmp_path), "sources": ["photos:edges"]}
+    table = {"task": "edges", "model": {"name": "tiny"}, "data": {**sources, "crop": 16, "fill": True}}
+    return Task(parse_recipe({**table, "evaluate": {**sources, "thresholds": 3}}))
+
+
+def test_pictures_of_every_size_are_scored_and_drawn(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = create_model("tiny", width=4, side_channels=2).eval()
+    assert task.evaluate(model).keys() == {"ods", "ois", "ap", "held_out_loss"}
+    assert task.preview(model).shape == (60, 47, 3)
+    monkeypatch.setattr(edges, "PREVIEW_PIXELS", 400)
+    assert task.preview(model).shape == (2 * 15, 6 + 21, 3)
+
+
+def test_small_pictures_are_continued(rng: np.random.Generator) -> None:
+    model = create_model("tiny", width=4, side_channels=2).eval()
+    picture = rng.integers(256, size=(5, 12, 3), dtype=np.uint8)
+    continued = np.concatenate([picture, np.repeat(picture[-1:], 3, axis=0)])
+    np.testing.assert_array_equal(as_edges(logits_of(model, picture)), as_edges(logits_of(model, continued))[:5])

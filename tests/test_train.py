@@ -1,5 +1,6 @@
 """The training loop on a small run: resuming, killing, full disks, broken losses, several processes, the command."""
 
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -21,11 +22,12 @@ from safetensors.torch import load_file
 from pixeldiff.checkpoint import load_model, read_metadata
 from pixeldiff.errors import UserError
 from pixeldiff.recipe import Schedule, parse_recipe, tomllib
-from pixeldiff.run import Positions, Run
+from pixeldiff.run import Positions, Run, hold
 from pixeldiff.tasks.data import normalise
 from pixeldiff.tasks.edge_data import list_pairs, read_pair
 from pixeldiff.tasks.edges import robust_loss
 from pixeldiff.train import learning_rate, train
+from pixeldiff.weights import sha256
 
 RECIPE = """
 task = "edges"
@@ -127,6 +129,13 @@ def test_positions_cover_each_epoch_once(root: Path) -> None:
     # Two processes see the same pictures per forward pass as one, and a later start the same rest.
     halves = zip(Positions(9, recipe, 2, 6, 0, 2), Positions(9, recipe, 2, 6, 1, 2), strict=True)
     assert [one + other for one, other in halves] == list(whole)[2 * 3 :]
+    # Forward passes that can be shared out are: two processes have half of 12 pictures, one at a time, each.
+    single = small_recipe(root, loop={"batch": 12, "accumulate": 12})
+    parts = [list(Positions(9, single, 0, 2, rank, 2)) for rank in (0, 1)]
+    assert [len(part) for part in parts] == [12, 12]
+    assert sorted(key for part in parts for keys in part for key in keys) == sorted(
+        key for keys in Positions(9, single, 0, 2) for key in keys
+    )
     with pytest.raises(UserError, match=r"loop.batch = 6 .* 4 processes"):
         Positions(9, recipe, 0, 6, 0, 4)
 
@@ -263,6 +272,69 @@ def test_other_recipe_is_refused(root: Path) -> None:
     assert train(small_recipe(root, epochs=0.5), root / "run"), "a shorter one has ended already"
 
 
+def test_results_without_a_checkpoint_are_kept(root: Path) -> None:
+    """The checkpoint is the large file that people delete."""
+    recipe = small_recipe(root, epochs=0.5)
+    train(recipe, root / "run")
+    (root / "run/checkpoint.pt").unlink()
+    before = (root / "run/last.safetensors").read_bytes()
+    with pytest.raises(UserError, match="another seed"):
+        train(dataclasses.replace(recipe, seed=4), root / "run")
+    with pytest.raises(UserError, match="already holds a run"):
+        train(recipe, root / "run", resume=False)
+    assert (root / "run/last.safetensors").read_bytes() == before
+    assert train(recipe, root / "run")
+    again = load_file(root / "run/last.safetensors")
+    (root / "run/last.safetensors").write_bytes(before)
+    assert all(torch.equal(value, again[key]) for key, value in load_file(root / "run/last.safetensors").items())
+
+
+def test_a_finished_run_has_weights(root: Path) -> None:
+    recipe = small_recipe(root, epochs=0.5)
+    train(recipe, root / "run")
+    before = load_file(root / "run/last.safetensors")
+    (root / "run/last.safetensors").unlink()
+    assert train(recipe, root / "run")
+    after = load_file(root / "run/last.safetensors")
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_other_pictures_are_refused(root: Path) -> None:
+    train(small_recipe(root, epochs=0.5), root / "run")
+    (root / "photos").rename(root / "moved")
+    (root / "moved").rename(root / "photos")
+    assert train(small_recipe(root, epochs=1), root / "run")
+    for folder in ("photos", "edges"):
+        (root / folder / "8.png").write_bytes((root / folder / "7.png").read_bytes())
+    with pytest.raises(UserError, match="other pictures"):
+        train(small_recipe(root, epochs=2), root / "run")
+
+
+def test_one_process_at_a_time(root: Path) -> None:
+    recipe = small_recipe(root, epochs=0.5)
+    context = multiprocessing.get_context("fork")
+    held = context.Event()
+
+    def keep() -> None:
+        with hold(root / "run"):
+            held.set()
+            time.sleep(60)
+
+    other = context.Process(target=keep)
+    other.start()
+    held.wait()
+    with pytest.raises(UserError, match="another process trains in"):
+        train(recipe, root / "run")
+    other.kill()
+    other.join()
+    assert train(recipe, root / "run")
+
+
+def test_a_place_that_cannot_be_written_is_told_at_once(root: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot write into .*\(Not a directory\)"):
+        train(small_recipe(root), root / "photos/0.png/run")
+
+
 def test_damaged_checkpoint_is_named(root: Path) -> None:
     (root / "run").mkdir()
     (root / "run/checkpoint.pt").write_bytes(b"nonsense")
@@ -274,11 +346,11 @@ def test_initial_weights(root: Path) -> None:
     train(small_recipe(root, epochs=0.5), root / "first")
     table = {"optimizer": {"lr": 1e-12}}
     recipe = small_recipe(root, epochs=0.5, **table)
-    import dataclasses
-
     recipe = dataclasses.replace(recipe, initial=str(root / "first/last.safetensors"))
     train(recipe, root / "second")
     first, second = load_file(root / "first/last.safetensors"), load_file(root / "second/last.safetensors")
+    described = read_metadata(root / "second/last.safetensors")
+    assert described["initial_sha256"] == sha256(root / "first/last.safetensors")
     assert all(torch.allclose(first[k], second[k], atol=1e-7) for k in first)
     other = dataclasses.replace(small_recipe(root, model={"name": "tiny", "width": 5}), initial=recipe.initial)
     train(other, root / "wider")
@@ -293,7 +365,9 @@ def test_initial_weights(root: Path) -> None:
     with pytest.raises(UserError, match="another initial"):
         train(recipe, root / "first")
     (root / "first/last.safetensors").unlink()
-    assert train(recipe, root / "second"), "a run that has begun no longer needs them"
+    longer = dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, epochs=1.0))
+    assert train(longer, root / "second"), "a run that has begun no longer needs them"
+    assert read_metadata(root / "second/last.safetensors")["initial_sha256"] == described["initial_sha256"]
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])

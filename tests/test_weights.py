@@ -4,15 +4,16 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import pytest
 import torch
 
 from pixeldiff import weights
-from pixeldiff.checkpoint import load_model, save_model
+from pixeldiff.checkpoint import load_model, read_metadata, save_model
 from pixeldiff.models import create_model
-from pixeldiff.recipe import read_recipe
+from pixeldiff.recipe import as_table, parse_recipe, read_recipe
 from pixeldiff.runtime.packed import PackedClassifier
 
 ROOT = Path(__file__).parent.parent
@@ -35,7 +36,10 @@ def test_card_is_true(name: str) -> None:
         assert 0 < card["ods"] <= card["ois"] < 1
     else:
         assert 0 < card["top1"] <= card["top5"] < 100
-    read_recipe(ROOT / card["recipe"])
+    metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
+    inside, named = as_table(parse_recipe(metadata["recipe"])), as_table(read_recipe(ROOT / card["recipe"]))
+    for table in ("task", "model", "data", "loss", "optimizer", "schedule", "seed", "initial"):
+        assert inside[table] == named[table], table
     assert card["licence"]
     assert card["command"].startswith("pixeldiff ")
 
@@ -57,17 +61,28 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return script
 
 
-FACTS = {"recipe": "recipes/x.toml", "data": "pictures", "note": "small"}
-DESCRIBED = {"commit": "abc", "steps": 3, "wall_clock_hours": 0.5, "recipe": {"seed": 4}}
+def facts(recipe: str) -> dict[str, str]:
+    return {"recipe": f"recipes/{recipe}.toml", "data": "pictures", "note": "small"}
+
+
+def described(recipe: str) -> dict[str, Any]:
+    table = as_table(read_recipe(ROOT / f"recipes/{recipe}.toml"))
+    return {"task": table["task"], "commit": "abc", "steps": 3, "wall_clock_hours": 0.5, "recipe": table}
 
 
 def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
-    save_model(create_model("tiny", width=4, side_channels=2), weights_file, {"task": "edges", **DESCRIBED})
+    recipe = "pidinet-tiny-bsds500"
+    save_model(create_model("tiny", width=4, side_channels=2), weights_file, described(recipe))
     scores = {"ods": 0.70004, "ois": 0.72, "ap": 0.6, "r50": 0.9, "sha256": weights.sha256(weights_file)}
-    card = json.loads(ship.ship("pidinet_tiny", weights_file, scores, **FACTS).read_text())
+    with pytest.raises(click.UsageError, match=r"pidinet-small-bsds500.* differ"):
+        ship.ship("little", weights_file, scores, **facts("pidinet-small-bsds500"))
+    with pytest.raises(click.UsageError, match="not the weights of a tiny"):
+        ship.ship("pidinet_tiny", weights_file, scores, **facts(recipe))
+    assert not list(ship.FOLDER.iterdir())
+    card = json.loads(ship.ship("pidinet_little", weights_file, scores, **facts(recipe)).read_text())
     check_card(card, ship.FOLDER)
-    assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("tiny", 0.7, 4, 0.5)
+    assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("little", 0.7, 0, 0.5)
     assert card["files"].keys() == {".onnx", ".safetensors"}
     assert "non-commercial" in card["licence"]
 
@@ -75,13 +90,14 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
 def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
     model = create_model("resnet18_bipdc_cifar", width=0.125)
-    save_model(model, weights_file, {"task": "classify", "labels": [f"class {i}" for i in range(100)], **DESCRIBED})
+    recipe = "quarter-bicpdc-cifar100"
+    save_model(model, weights_file, {"labels": [f"class {i}" for i in range(100)], **described(recipe)})
     scores = {"top1": 41.5, "top5": 70.25, "sha256": weights.sha256(weights_file)}
     for wrong in ({"results": [scores]}, {**scores, "sha256": "0"}):  # nothing may be replaced then
         with pytest.raises(click.UsageError, match="not the scores of"):
-            ship.ship("small-cifar100", weights_file, wrong, **FACTS)
+            ship.ship("small-cifar100", weights_file, wrong, **facts(recipe))
     assert not list(ship.FOLDER.iterdir())
-    card = json.loads(ship.ship("small-cifar100", weights_file, scores, **FACTS).read_text())
+    card = json.loads(ship.ship("small-cifar100", weights_file, scores, **facts(recipe)).read_text())
     check_card(card, ship.FOLDER)
     assert card["files"].keys() == {".pdn", ".safetensors"}
     assert (card["task"], card["top1"]) == ("classify", 41.5)

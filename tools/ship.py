@@ -10,6 +10,7 @@ Edge networks run as ONNX and are scored on BSDS500 test, binary classifiers as 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,12 @@ import click
 from pixeldiff.checkpoint import load_model, read_metadata, save_model
 from pixeldiff.export import export_weights
 from pixeldiff.export_packed import export_packed
+from pixeldiff.models import pidinet
+from pixeldiff.recipe import as_table, parse_recipe, read_recipe
 from pixeldiff.weights import FOLDER, canonical_name, sha256
+
+ROOT = Path(__file__).parent.parent
+DECISIVE = ("task", "model", "data", "loss", "optimizer", "schedule", "seed", "initial")  # tables of a recipe
 
 
 class Kind(NamedTuple):
@@ -83,11 +89,22 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
         raise click.UsageError(
             f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json`"
         )
+    _check_facts(name, described, facts["recipe"])
     save_model(load_model(weights), FOLDER / f"{name}.safetensors", {**described, "licence": kind.licence})
     kind.export(FOLDER / f"{name}.safetensors", FOLDER / f"{name}{kind.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps(card(name, weights, scores, **facts), indent=1) + "\n")
     return path
+
+
+def _check_facts(name: str, described: dict[str, Any], recipe: str) -> None:
+    """The file was trained by the recipe that the card will name, and is the network of that name."""
+    inside, named = (as_table(one) for one in (parse_recipe(described["recipe"]), read_recipe(ROOT / recipe)))
+    if other := [key for key in DECISIVE if inside[key] != named[key]]:
+        raise click.UsageError(f"{recipe} is not what these weights were trained with: {', '.join(other)} differ")
+    variants = pidinet.VARIANTS
+    if name in variants and dataclasses.asdict(variants[name]) != described["config"]:
+        raise click.UsageError(f"these are not the weights of a {name}: their network has another configuration")
 
 
 @click.command()

@@ -37,6 +37,8 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         save_file(state, temporary, {METADATA_KEY: json.dumps(described)})
+        with temporary.open("rb") as file:  # on the disk before it gets its name: a power cut shall not cost both
+            os.fsync(file.fileno())
         make_readable(temporary)
         os.replace(temporary, path)
     finally:
@@ -79,7 +81,7 @@ def load_model(source: str | Path, pattern: str | None = None) -> nn.Module:
     described = read_metadata(path)
     try:
         model = build_from_config(described["family"], described["config"])
-    except TypeError as error:
+    except (TypeError, UserError) as error:
         raise UserError(f"{path} describes a network that cannot be built ({error}); export it again") from error
     with _open(path) as file:
         state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)

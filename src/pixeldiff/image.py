@@ -60,14 +60,6 @@ def read8(path: str | Path) -> NDArray[np.uint8]:
     return as_8_bit(read(path)).copy()
 
 
-def list_pictures(folder: Path) -> list[Path]:
-    """The files of a folder that are named like pictures, in order."""
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder}")
-    names = (path for path in folder.iterdir() if not path.name.startswith("."))  # ._x.png comes out of macOS archives
-    return sorted(path for path in names if path.suffix.lower() in SUFFIXES)
-
-
 def as_8_bit(picture: Picture) -> NDArray[np.uint8]:
     """uint8 as it is, floats in [0, 1] rounded to 255 levels."""
     levels: NDArray[Any] = picture if picture.dtype == np.uint8 else np.round(picture * 255).astype(np.uint8)
@@ -76,7 +68,13 @@ def as_8_bit(picture: Picture) -> NDArray[np.uint8]:
 
 def read_stored(path: str | Path) -> NDArray[Any]:
     """The numbers in a picture file as they are: maps and labels. A palette is looked up, nothing else is done."""
-    return _opened(Path(path), lambda file: np.asarray(file if file.mode != "P" else file.convert("RGB")))
+
+    def stored(file: Image.Image) -> NDArray[Any]:
+        if file.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
+            raise UserError(f"its colours are {file.mode}; save it as a grey or RGB picture")
+        return np.asarray(file if file.mode != "P" else file.convert("RGB"))
+
+    return _opened(Path(path), stored)
 
 
 def _opened(path: Path, convert: Callable[[Image.Image], NDArray[Any]]) -> NDArray[Any]:

@@ -60,7 +60,9 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.kind not in ("multistep", "cosine"):
             raise UserError(f"schedule.kind is multistep or cosine, got {self.kind!r}")
-        _check("schedule.epochs is more than 0", self.epochs, 0 < self.epochs < math.inf)
+        _check("schedule.epochs is more than 0", self.epochs, self.epochs > 0)
+        _check("schedule.factor is more than 0", self.factor, self.factor > 0)
+        _check("schedule.milestones are at least 0", list(self.milestones), all(m >= 0 for m in self.milestones))
         _check("schedule.warmup_steps is at least 0", self.warmup_steps, self.warmup_steps >= 0)
 
 
@@ -69,7 +71,7 @@ class Loop:
     """How the steps are made. `batch` and `ema` change what is learned, `accumulate` too where there is batch norm."""
 
     batch: int = 24  # pictures per optimizer step, over all processes
-    accumulate: int = 24  # forward passes that share one step, in each process
+    accumulate: int = 24  # forward passes that share one step; several processes divide them, or else the pictures
     ema: float = 0.0  # decay of the weight average that is evaluated and saved; 0 is off
     channels_last: bool = True
     compile: bool = False
@@ -219,7 +221,9 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
         inner = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         if len(inner) == len(value):
             return tuple(_typed(v, k, where) for v, k in zip(value, inner, strict=True))
-    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise UserError(f"{where} is a finite number, got {value}")
         return float(value)
     elif isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value

@@ -8,6 +8,8 @@ the weights, their average, the optimizer and t, and a run that was killed ends 
 from __future__ import annotations
 
 import copy
+import errno
+import hashlib
 import math
 import os
 import subprocess
@@ -15,22 +17,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pixeldiff.checkpoint import load_model, save_model
+from pixeldiff.checkpoint import load_model, read_metadata, save_model
 from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BiPiDiNet
 from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.recipe import Recipe, as_table, parse_recipe
 from pixeldiff.tasks import TaskProtocol, task_module
+from pixeldiff.weights import resolve, sha256
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 Key = tuple[int, int]  # (epoch, index) of a sample
+LAST = "last.safetensors"
 
 
 class Positions:
@@ -38,23 +47,24 @@ class Positions:
 
     def __init__(self, length: int, recipe: Recipe, start: int, steps: int, rank: int = 0, world: int = 1) -> None:
         self.length, self.seed, self.start, self.steps = length, recipe.seed, start, steps
-        self.batch, self.accumulate = recipe.loop.batch, recipe.loop.accumulate
-        self.rank, self.world = rank, world
+        self.batch, self.rank, self.world = recipe.loop.batch, rank, world
+        whole, rest = divmod(recipe.loop.accumulate, world)
+        self.passes = whole if rest == 0 else recipe.loop.accumulate  # forward passes of this process in a step
         self._epoch = -1
-        if self.batch % (self.accumulate * world):
+        if self.batch % (self.passes * world):
             raise UserError(
-                f"loop.batch = {self.batch} does not divide into {world} processes x {self.accumulate} forward passes; "
-                "change loop.batch or loop.accumulate"
+                f"loop.batch = {self.batch} in {recipe.loop.accumulate} forward passes does not divide among {world} "
+                "processes; change loop.batch, loop.accumulate or the number of processes"
             )
 
     def __len__(self) -> int:
-        return (self.steps - self.start) * self.accumulate
+        return (self.steps - self.start) * self.passes
 
     def __iter__(self) -> Iterator[list[Key]]:
-        part = self.batch // (self.world * self.accumulate)
+        part = self.batch // (self.world * self.passes)
         for step in range(self.start, self.steps):
             keys = self.keys(step)
-            for k in range(self.accumulate):
+            for k in range(self.passes):
                 first = (k * self.world + self.rank) * part
                 yield keys[first : first + part]
 
@@ -123,6 +133,8 @@ class Run:
         self.best = -math.inf
         self.seconds = 0.0
         self.commit = _commit()  # now: a clone may be updated while a run goes on
+        self.entries = _digest(self.task)
+        self.initial_sha256 = ""
 
     @property
     def path(self) -> Path:
@@ -139,11 +151,12 @@ class Run:
         """Begin a new run: from the weights that the recipe names, if it does."""
         if self.recipe.initial:
             _start_from(self.model, self.recipe.initial)
+            self.initial_sha256 = sha256(resolve(self.recipe.initial, ".safetensors"))
             self.average.load_state_dict(self.model.state_dict())
 
     def save(self) -> None:
         """Write the weights, then the checkpoint, each whole or not at all: a finished run never lacks its weights."""
-        self.save_weights("last.safetensors")
+        self.save_weights(LAST)
         state = {
             "step": self.step,
             "best": self.best,
@@ -152,6 +165,8 @@ class Run:
             "average": self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "recipe": as_table(self.recipe),
+            "entries": self.entries,
+            "initial_sha256": self.initial_sha256,
         }
         temporary = self.path.with_suffix(".tmp")
         try:
@@ -172,28 +187,44 @@ class Run:
             "steps": self.step,
             "wall_clock_hours": round(self.seconds / 3600, 4),
         }
+        if self.initial_sha256:
+            described["initial_sha256"] = self.initial_sha256
         if self.task.labels:
             described["labels"] = list(self.task.labels)
         (self.out / name).parent.mkdir(exist_ok=True)
         save_model(self.average, self.out / name, described)
 
     def read(self) -> dict[str, Any] | None:
-        """The checkpoint in `out`, if there is one and it is of this recipe."""
+        """The checkpoint in `out`, if there is one; an error if what is there is not of this recipe and data."""
         if not self.path.exists():
+            if (weights := self.out / LAST).exists():  # of this recipe: begun again, it ends in the same bits
+                self._compare(read_metadata(weights).get("recipe", {}))
             return None
         try:
             state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
-            old = state["recipe"] = as_table(parse_recipe(state["recipe"]))  # keys that are new since have defaults
+            recipe = state["recipe"]
         except Exception as error:  # torch.load raises whatever the damage happens to hit
             raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
+        state["recipe"] = self._compare(recipe)
+        if state.get("entries", self.entries) != self.entries:  # older checkpoints do not say
+            raise UserError(f"{self.out} holds a run on other pictures than are in the data now; choose another --out")
+        return state
+
+    def _compare(self, table: dict[str, Any]) -> dict[str, Any]:
+        """The recipe of what is in `out`, complete; an error if it makes another run than this one."""
+        try:
+            old = as_table(parse_recipe(table))  # keys that are new since have defaults
+        except UserError as error:
+            raise UserError(f"{self.out} holds something else than runs ({error}); choose another --out") from error
         new = as_table(self.recipe)
         changed = [key for key in ("task", "model", "data", "loss", "seed", "initial") if old[key] != new[key]]
         changed += ["loop.batch"] if old["loop"]["batch"] != new["loop"]["batch"] else []
         if changed:
             raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")
-        return state
+        return old
 
     def restore(self, state: dict[str, Any]) -> None:
+        self.initial_sha256 = state.get("initial_sha256", "")
         self.step, self.best, self.seconds = state["step"], state["best"], state["seconds"]
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
@@ -238,9 +269,34 @@ def _learns_from(model: nn.Module, trained: nn.Module) -> bool:
     return replace(trained.config, **stage) == model.config  # type: ignore[arg-type]
 
 
+def hold(out: Path) -> IO[bytes]:
+    """Make the folder, and keep other processes from training in it as long as the file is open."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / ".lock").open("wb")
+    except OSError as error:
+        raise UserError(f"cannot write into {out} ({error.strerror}); choose another --out") from error
+    if fcntl is not None:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: data workers would hold that after a kill -9
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise UserError(f"another process trains in {out}; wait for it or choose another --out") from error
+    return lock
+
+
+def _digest(task: TaskProtocol) -> str:
+    """What tells one training set from another: how many entries, and their names without folders."""
+    names = hashlib.sha256()
+    for index in range(len(task)):
+        names.update(task.name(index).rpartition("/")[2].encode() + b"\n")
+    return f"{len(task)} {names.hexdigest()}"
+
+
 def _commit() -> str:
-    """The commit of the code that runs, if it runs from a clone."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    """The commit of the code that runs, if it runs from a clone; "-dirty" if the clone has changes."""
+    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    command = ["git", "-C", str(Path(__file__).parent), *describe]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

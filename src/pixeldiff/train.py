@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader
 from pixeldiff.errors import UserError
 from pixeldiff.journal import Journal
 from pixeldiff.recipe import Recipe, Schedule, as_table
-from pixeldiff.run import Positions, Processes, Run
+from pixeldiff.run import LAST, Positions, Processes, Run, hold
 from pixeldiff.tasks import TaskProtocol
 
 
@@ -61,19 +61,25 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
     keep_memory()
     run = Run(recipe, out, processes.device)
     state = None
-    if processes.rank == 0:
-        out.mkdir(parents=True, exist_ok=True)
-        if not resume and run.path.exists():
-            raise UserError(f"{out} already holds a run; choose another --out or leave out --no-resume")
-        state = run.read()
-    if state := processes.share(state):
+    with hold(out) if processes.rank == 0 else nullcontext():
+        if processes.rank == 0:
+            if not resume and any((out / name).exists() for name in (run.path.name, LAST)):
+                raise UserError(f"{out} already holds a run; choose another --out or leave out --no-resume")
+            state = run.read()
+        return _train(run, processes, processes.share(state))
+
+
+def _train(run: Run, processes: Processes, state: dict[str, Any] | None) -> bool:
+    """Go on from `state`, or begin."""
+    out, table = run.out, as_table(run.recipe)
+    if state:
         run.restore(state)
     else:
         run.start()
     journal = Journal(out, run.step, run.steps) if processes.rank == 0 else None
     if journal and state:
         journal.advance(run.step, run.seconds)
-        if state["recipe"] != as_table(recipe):
+        if any(state["recipe"][name] != table[name] for name in ("schedule", "optimizer", "loop")):
             journal.warn("resumed with another schedule, optimizer or loop than before")
     try:
         with _Signals() as signals, _Batches(run, processes) as batches:
@@ -97,6 +103,8 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
         objective = torch.compile(objective, dynamic=False)  # type: ignore[assignment]
     if processes.world > 1:
         objective = DistributedDataParallel(objective)
+    if journal and run.step >= run.steps and not (run.out / LAST).exists():
+        run.save_weights(LAST)  # somebody took them away
     began, saved = time.monotonic() - run.seconds, time.monotonic()
     recent: list[float] = []
     logged = run.seconds
@@ -108,11 +116,12 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
         torch.manual_seed((recipe.seed + run.step) * processes.world + processes.rank)
         run.model.train()
         total = 0.0
-        for k in range(loop.accumulate):
-            last = k == loop.accumulate - 1
+        passes = batches.positions.passes
+        for k in range(passes):
+            last = k == passes - 1
             with nullcontext() if last or processes.world == 1 else objective.no_sync():  # type: ignore[operator]
                 batch = tuple(run.placed(part) for part in batches.take())
-                loss = objective(batch) / loop.accumulate
+                loss = objective(batch) / passes
                 loss.backward()
             total += loss.item()
         total, stop = processes.agree(total, bool(signals.seen))

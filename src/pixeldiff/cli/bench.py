@@ -33,11 +33,16 @@ from pixeldiff.runtime.packed import PackedClassifier
 )
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the figures to this file.")
-def bench(names: tuple[str, ...], pictures: Path | None, threads: int | None, json_file: Path | None) -> None:
+@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+def bench(
+    names: tuple[str, ...], pictures: Path | None, threads: int | None, json_file: Path | None, overwrite: bool
+) -> None:
     """Measure latency (224x224 and 481x321), throughput on a folder and peak memory of networks.
 
     With torch installed the same run also times the unfused torch network and a plain ONNX export of the fused one.
     """
+    if json_file and json_file.exists() and not overwrite:
+        raise UserError(f"{json_file} exists; give another name or --overwrite")
     threads = threads or cores()
     chosen = names or tuple(name for name, card in weights.cards().items() if {".onnx", ".pdn"} & set(card["files"]))
     torch_side = _torch_side()

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.folders import BSDS500, find_root
 
 
 @click.group()
@@ -28,8 +29,6 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     from rich.progress import Progress
 
     try:
-        from pixeldiff.tasks.data import find_root
-        from pixeldiff.tasks.edge_data import BSDS500
         from pixeldiff.tasks.hed_layout import write_hed_bsds
     except ImportError as error:
         raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pixeldiff.cifar import SOURCE
 from pixeldiff.errors import UserError
+from pixeldiff.folders import BSDS500, find_classes, find_root
 from pixeldiff.metrics import maps as edge_maps
 from pixeldiff.metrics.edges import BSDS_MAX_DIST
 from pixeldiff.metrics.evaluate import Evaluation, Settings, evaluate_edges
@@ -78,6 +80,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--plot", type=_FILE, help="Draw precision-recall curves: .png, .svg or .pdf.")
 @click.option("--text-files", type=_FOLDER, help="Write eval_bdry*.txt and <picture>_ev1.txt.")
 @click.option("--per-image", type=_FILE, help="Write the best point of each picture as CSV.")
+@click.option("--overwrite", is_flag=True, help="Replace result files that exist.")
 def eval(  # the verb's name
     maps: tuple[Path, ...],
     truth: Path | None,
@@ -96,6 +99,7 @@ def eval(  # the verb's name
     plot: Path | None,
     text_files: Path | None,
     per_image: Path | None,
+    overwrite: bool,
 ) -> None:
     """Score folders of edge MAPS (.png, .npy or .mat) against human boundaries: ODS, OIS, AP, R50.
 
@@ -107,7 +111,7 @@ def eval(  # the verb's name
             raise UserError(
                 f"{dataset} scores one network: give --model NAME or --weights FILE, --data FOLDER, --json FILE"
             )
-        _check_outputs(None, json_file, None)
+        _check_outputs(None, json_file, None, overwrite)
         _score_classifier(model, weights, dataset, data, json_file)
         return
     defaults = DATASETS[dataset]
@@ -118,7 +122,7 @@ def eval(  # the verb's name
         thin=not ceval,
         thresholds=thresholds,
     )
-    _check_outputs(plot, json_file, per_image)
+    _check_outputs(plot, json_file, per_image, overwrite)
     truths = _find_truths(truth, dataset, data)
     workers = workers or cores()
     with _network(model, weights, workers) as detector:
@@ -128,8 +132,8 @@ def eval(  # the verb's name
     _report(results, digests, defaults, json_file, plot, text_files, per_image)
 
 
-def _check_outputs(plot: Path | None, json_file: Path | None, per_image: Path | None) -> None:
-    """Mistakes that would only show after the work, or replace something that is no result of ours."""
+def _check_outputs(plot: Path | None, json_file: Path | None, per_image: Path | None, overwrite: bool) -> None:
+    """Mistakes that would only show after the work, or replace something."""
     for file, suffix in ((json_file, ".json"), (per_image, ".csv"), (plot, None)):
         if file is None:
             continue
@@ -137,6 +141,8 @@ def _check_outputs(plot: Path | None, json_file: Path | None, per_image: Path | 
             raise UserError(f"no folder {file.parent} to write {file.name} into; make it first")
         if suffix and file.suffix.lower() != suffix:
             raise UserError(f"{file} is to hold {suffix[1:].upper()}; give a name that ends in {suffix}")
+        if file.exists() and not overwrite:
+            raise UserError(f"{file} exists; give another name or --overwrite")
     if plot is not None:
         from pixeldiff.metrics.plots import check_plot
 
@@ -150,6 +156,7 @@ def _find_truths(truth: Path | None, dataset: str, data: Path | None) -> dict[st
         raise UserError("what is the truth? give --truth FOLDER_OR_LIST, or --dataset bsds500 --data FOLDER")
     if dataset != "bsds500":
         raise UserError(f"--data knows the layout of bsds500 only; for {dataset} name the truth: --truth LIST")
+    data = find_root(data, BSDS500)
     folder = data / "groundTruth" / "test"
     if not folder.is_dir():
         raise UserError(f"{data} is not BSDS500: there is no groundTruth/test in it")
@@ -207,7 +214,7 @@ def _score_classifier(
     with _file(model, weights, ".pdn") as (path, packed), _progress() as bar:
         name = model or path.stem
         classifier = PackedClassifier(packed)
-        pictures, labels = _test_pictures(classifier, dataset, data)
+        pictures, labels = _test_pictures(classifier, dataset, find_root(data, SOURCE))
         task = bar.add_task(name, total=len(labels))
         accuracy = score(classifier.logits, pictures, labels, lambda count: bar.advance(task, count))
         result = {"name": name, **accuracy, "pictures": len(labels), "sha256": sha256(path)}
@@ -220,7 +227,6 @@ def _score_classifier(
 def _test_pictures(classifier: PackedClassifier, dataset: str, data: Path) -> tuple[Batches, NDArray[np.int64]]:
     """The pictures that a slice names, prepared for the network; and all labels."""
     from pixeldiff.cifar import read_cifar100
-    from pixeldiff.metrics.classify import find_classes
 
     if dataset == "cifar100":
         test = read_cifar100(data, "test")

@@ -32,6 +32,8 @@ def export(weights: str, destination: Path, pattern: str | None, overwrite: bool
         raise UserError(f"export needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
     if destination.exists() and not overwrite:
         raise UserError(f"{destination} exists; give another name or --overwrite")
+    if pattern is not None and Path(weights).suffix not in (".pth", ".pt"):
+        raise UserError(f"--pattern is for the authors' .pth files; {weights} says its own")
     packed = destination.suffix == ".pdn"
     deviation = export_packed(weights, destination) if packed else export_weights(weights, destination, pattern)
     click.echo(f"{destination}: {destination.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")

@@ -14,7 +14,9 @@ import numpy as np
 
 from pixeldiff import image as pictures
 from pixeldiff import weights
+from pixeldiff.cifar import SOURCE
 from pixeldiff.errors import UserError
+from pixeldiff.folders import BSDS500, find_root
 from pixeldiff.runtime import cores
 
 Array = np.ndarray[Any, Any]
@@ -80,9 +82,9 @@ def robustness(
     names = list(files)
     samples: Any
     if task == "edges":
-        source, samples = _bsds(_root(data, "BSDS500"), limit)
+        source, samples = _bsds(_root(data, "BSDS500", BSDS500), limit)
     else:
-        source, samples = _cifar(_root(data, "CIFAR-100-C"), seed, limit)
+        source, samples = _cifar(_root(data, "CIFAR-100-C", SOURCE), seed, limit)
     clean = getattr(samples, "has_clean", True)
     published = samples.kinds() if isinstance(samples, tables.PublishedCifarC) else ()
     grid = tables.conditions(kinds or published or tables.DEFAULT_KINDS[task], severities, clean)
@@ -185,12 +187,10 @@ def _classifier(path: Path) -> Callable[[Array], Array]:
 # --- data --------------------------------------------------------------------------------------------------------
 
 
-def _root(data: Path | None, *names: str) -> Path:
+def _root(data: Path | None, name: str, origin: str) -> Path:
     """The folder given, or the one of that name in it or in PIXELDIFF_DATA."""
-    base = data or Path(os.environ.get("PIXELDIFF_DATA") or ".")
-    if not base.is_dir():
-        raise UserError(f"no data folder {base}; give one with --data")
-    return next((base / name for name in names if (base / name).is_dir()), base)
+    base = find_root(data or os.environ.get("PIXELDIFF_DATA") or ".", origin)
+    return base / name if (base / name).is_dir() else base
 
 
 def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[Array, list[Array]]]]]:

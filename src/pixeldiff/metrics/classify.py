@@ -1,15 +1,13 @@
-"""Accuracy of classifiers: top-1 and top-5, in percent. No torch."""
+"""Accuracy of classifiers: top-1 and top-5, in percent. NumPy only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
-from pixeldiff.image import list_pictures
 
 
 def top_hits(logits: NDArray[np.floating], labels: NDArray[np.integer], k: int) -> int:
@@ -29,15 +27,6 @@ def refuse_other_classes(logits: NDArray[np.floating], labels: NDArray[np.intege
             f"the network tells {logits.shape[1]} classes apart, the pictures have {labels.max() + 1} or more; "
             "score it on the data it was trained for"
         )
-
-
-def find_classes(folder: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """The pictures of a folder that has one folder per class, each with its label, and the names of the classes."""
-    classes = sorted(f for f in folder.iterdir() if f.is_dir()) if folder.is_dir() else []
-    files = [(file, label) for label, f in enumerate(classes) for file in list_pictures(f)]
-    if not files:
-        raise UserError(f"no pictures in {folder}; it should hold one folder of pictures per class")
-    return files, tuple(f.name for f in classes)
 
 
 def score(

@@ -53,10 +53,9 @@ def find_truth(source: Path) -> dict[str, Truth]:
         raise UserError(f"no truth {source}; give a folder of .mat or .png files, a pair list or a JSON list")
     if source.suffix.lower() in (".mat", *LABEL_SUFFIXES):
         return {source.stem: Truth((source,))}
-    text = read_list(source)
-    pairs = _json_pairs(source, text) if source.suffix == ".json" else _list_pairs(source, text)
     truths: dict[str, Truth] = {}
-    for image, label in pairs:
+    for row in read_json_list(source) if source.suffix == ".json" else _list_rows(source):
+        image, label = (source.parent / name for name in row)
         if image.stem in truths:
             raise UserError(f"{source} names two pictures {image.stem}; scores need one label per name")
         truths[image.stem] = Truth((label,), image)
@@ -85,19 +84,22 @@ def _labels(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in LABEL_SUFFIXES)
 
 
-def _list_pairs(source: Path, text: str) -> Iterable[tuple[Path, Path]]:
-    for columns in (list_columns(line) for line in text.splitlines() if line.strip()):
+def _list_rows(source: Path) -> Iterable[tuple[str, str]]:
+    for columns in (list_columns(line) for line in read_list(source).splitlines() if line.strip()):
         if len(columns) < 2:
             raise UserError(
                 f"{source} names pictures only ({columns[0]}); each line needs 'image label'; "
                 "a folder of labels will do, too"
             )
-        yield source.parent / columns[0], source.parent / columns[1]
+        yield columns[0], columns[1]
 
 
 def read_list(path: Path) -> str:
+    """The text of a list; a byte order mark, which some editors write, is no part of it."""
     try:
-        return path.read_text()
+        return path.read_text("utf-8-sig")
+    except FileNotFoundError as error:
+        raise UserError(f"no list {path}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is no list of pictures and labels; lists are text") from error
 
@@ -107,13 +109,12 @@ def list_columns(line: str) -> list[str]:
     return [column.strip() for column in line.split("\t")] if "\t" in line else line.split()
 
 
-def _json_pairs(source: Path, text: str) -> Iterable[tuple[Path, Path]]:
+def read_json_list(path: Path) -> list[tuple[str, str]]:
+    """The rows of a JSON array of [image, label]."""
     try:
-        rows = json.loads(text)
-        pairs = [(source.parent / image, source.parent / label) for image, label in rows]
+        return [(str(image), str(label)) for image, label in json.loads(read_list(path))]
     except (ValueError, TypeError) as error:
-        raise UserError(f"{source} is not a JSON array of [image, label] pairs ({error})") from error
-    return pairs
+        raise UserError(f"{path} is not a JSON array of [image, label] pairs ({error})") from error
 
 
 def refuse_missing(source: Path, files: Iterable[Path]) -> None:
@@ -145,11 +146,20 @@ def read_label(path: Path) -> Mask:
 
 
 def read_shares(path: Path) -> NDArray[np.uint8]:
-    """A label picture as stored: channel 0, 16 bits as 8, a mask of 0 and 1 as 0 and 255. Transparency says nothing."""
+    """A label picture as shares of 255: channel 0; floats lie in 0 to 1, of 16 bits the upper 8 count, a mask of
+    whole 0 and 1 is 0 and 255. Transparency says nothing."""
     label = read_stored(path)
     if label.ndim == 3:
         label = label[..., 0]
-    if label.dtype == bool or label.max(initial=0) <= 1:
+    low, high = label.min(initial=0), label.max(initial=0)
+    if label.dtype.kind == "f":
+        if not (low >= 0 and high <= 1):  # also catches NaN
+            raise UserError(f"{path} has values from {low:.4g} to {high:.4g}; floats in a label lie in 0 to 1")
+        return np.rint(label * 255).astype(np.uint8)
+    if label.dtype == bool or high <= 1:
         return (label > 0).astype(np.uint8) * np.uint8(255)
-    shares: NDArray[np.uint8] = (label if label.dtype == np.uint8 else label // 256).astype(np.uint8)
-    return shares
+    if label.dtype == np.uint8:
+        return label
+    if not 256 <= high <= 65535 or low < 0:
+        raise UserError(f"{path} has {label.dtype} values up to {high}, of an unknown full scale; save it with 8 bits")
+    return (label // 256).astype(np.uint8)

@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from pixeldiff.checkpoint import load_model
 from pixeldiff.cifar import SOURCE
 from pixeldiff.errors import UserError
+from pixeldiff.folders import find_root
 from pixeldiff.metrics.classify import accuracy
 from pixeldiff.models.bipidinet import BiPiDiNetConfig
 from pixeldiff.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
-from pixeldiff.tasks.data import find_root, normalise
+from pixeldiff.tasks.data import normalise
 
 Network = BiPiDiNetConfig
 DATASETS = ("cifar100", "folder")

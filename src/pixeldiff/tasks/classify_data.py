@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from pixeldiff.cifar import SIDE, read_cifar100
+from pixeldiff.folders import find_classes
 from pixeldiff.image import centre_square, read8
-from pixeldiff.metrics.classify import find_classes
 
 CENTRE = 224 / 256  # the part of the short side that is scored, as on ImageNet
 Key = tuple[int, int]  # (epoch, index)

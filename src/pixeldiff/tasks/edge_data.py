@@ -8,7 +8,6 @@ the epoch. Random colours are ours, and off unless a recipe asks for them.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,12 @@ from torch import Tensor
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.truth import list_columns, read_bsds, read_list, read_shares
+from pixeldiff.folders import list_pictures
+from pixeldiff.metrics.truth import list_columns, read_bsds, read_json_list, read_list, read_shares
 
 IGNORED = 1
 SMALLEST = 8  # pixels on a side: three poolings leave one
-LARGEST_SCALE = 100  # in a list; more is a slip
+LARGEST_SCALE = 100  # more is a slip
 CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
 N = TypeVar("N", float, Tensor)
 
@@ -35,9 +35,6 @@ class Pair:
     image: Path
     label: Path
     scale: float = 1.0  # both are resized by it (the third column of NYUD's lists)
-
-
-BSDS500 = "BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/; others: docs/training.md"
 
 
 def list_pairs(root: Path, source: str) -> list[Pair]:
@@ -53,12 +50,13 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
     if ":" in source:
         pairs = _folder_pairs(root, *source.split(":", 1))
     elif source.endswith((".lst", ".txt")):
-        pairs = [_list_pair(line, f"{root / source}, line {n}") for n, line in _lines(root / source)]
+        lines = enumerate(read_list(root / source).splitlines(), 1)
+        pairs = [_list_pair(line, f"{root / source}, line {n}") for n, line in lines if line.strip()]
     elif source.endswith(".json"):
-        pairs = _json_pairs(root / source)
+        pairs = [Pair(Path(image), Path(label)) for image, label in read_json_list(root / source)]
     elif (root / "images" / source).is_dir() and (root / "groundTruth" / source).is_dir():
         labels = root / "groundTruth" / source
-        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in pictures.list_pictures(root / "images" / source)]
+        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(root / "images" / source)]
     else:
         raise UserError(
             f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
@@ -66,6 +64,8 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
         )
     if not pairs:
         raise UserError(f"{source!r} in {root} holds no pictures")
+    if jpeg := [pair.label for pair in pairs if pair.label.suffix.lower() in (".jpg", ".jpeg")]:
+        raise UserError(f"{jpeg[0]} is a JPEG, whose noise beside each edge the loss would skip; save labels as PNG")
     folders = (root, (root / source).parent)
     return [Pair(_found(pair.image, folders), _found(pair.label, folders), pair.scale) for pair in pairs]
 
@@ -78,20 +78,14 @@ def _found(path: Path, folders: tuple[Path, ...]) -> Path:
 
 
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
-    by_name = {path.stem: path for path in pictures.list_pictures(root / labels)}
+    by_name = {path.stem: path for path in list_pictures(root / labels)}
     by_name |= {path.stem: path for path in (root / labels).glob("*.mat")}
     pairs = []
-    for image in pictures.list_pictures(root / images):
+    for image in list_pictures(root / images):
         if image.stem not in by_name:
             raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
         pairs.append(Pair(image, by_name[image.stem]))
     return pairs
-
-
-def _lines(path: Path) -> list[tuple[int, str]]:
-    if not path.is_file():
-        raise UserError(f"no list {path}")
-    return [(n, line) for n, line in enumerate(read_list(path).splitlines(), 1) if line.strip()]
 
 
 def _list_pair(line: str, where: str) -> Pair:
@@ -105,15 +99,6 @@ def _list_pair(line: str, where: str) -> Pair:
     raise UserError(
         f'{where} is not "image label" or "image label scale": {line!r}; put tabs between them where names have spaces'
     )
-
-
-def _json_pairs(path: Path) -> list[Pair]:
-    try:
-        return [Pair(Path(image), Path(label)) for image, label in json.loads(path.read_text())]
-    except FileNotFoundError as error:
-        raise UserError(f"no list {path}") from error
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a JSON array of [image, label]: {error}") from error
 
 
 def read_label_shares(path: Path) -> np.ndarray:

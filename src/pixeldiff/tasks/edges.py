@@ -13,6 +13,7 @@ without any gradient only.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.image import read8
+from pixeldiff.folders import BSDS500, find_root
+from pixeldiff.image import pad_to, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
 from pixeldiff.metrics.truth import Truth
 from pixeldiff.models.pidinet import PiDiNetConfig
-from pixeldiff.tasks.data import find_root, normalise
+from pixeldiff.tasks.data import normalise
 from pixeldiff.tasks.edge_data import (
-    BSDS500,
+    LARGEST_SCALE,
     SMALLEST,
     EdgePairs,
     Pair,
@@ -38,6 +40,7 @@ from pixeldiff.tasks.edge_data import (
 )
 
 Network = PiDiNetConfig
+PREVIEW_PIXELS = 10**6  # larger pictures are drawn smaller
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,14 @@ class Data:
     def __post_init__(self) -> None:
         if not self.sources:
             raise UserError("data.sources names at least one split, list or pair of folders")
-        if self.rotations < 1 or self.crop < 0 or not self.scales or min(self.scales) <= 0:
+        if (
+            self.rotations < 1
+            or self.crop < 0
+            or not self.scales
+            or not all(0 < s < LARGEST_SCALE for s in self.scales)
+        ):
             raise UserError(
-                "data needs rotations >= 1, crop >= 0 and scales > 0, "
+                f"data needs rotations >= 1, crop >= 0 and scales between 0 and {LARGEST_SCALE}, "
                 f"got {self.rotations}, {self.crop} and {list(self.scales)}"
             )
         if 0 < self.crop < SMALLEST:
@@ -77,6 +85,8 @@ class Loss:
     def __post_init__(self) -> None:
         if not 1 / 255 < self.eta <= 1:
             raise UserError(f"loss.eta is the share of annotators that makes an edge, 1/255 to 1, got {self.eta}")
+        if not self.balance > 0:
+            raise UserError(f"loss.balance weighs the pixels without an edge and is more than 0, got {self.balance}")
 
 
 @dataclass(frozen=True)
@@ -112,12 +122,12 @@ def robust_loss(logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: 
 
 def logits_of(model: nn.Module, image: np.ndarray) -> list[Tensor]:
     """The five maps of an RGB picture, without gradients."""
+    height, width = image.shape[:2]
+    pixels = torch.from_numpy(np.ascontiguousarray(pad_to(image, SMALLEST)))
     device = next(model.parameters()).device
     with torch.no_grad():
-        maps: list[Tensor] = model.side_logits(  # type: ignore[operator]
-            normalise(torch.from_numpy(image).permute(2, 0, 1)[None].to(device))
-        )
-    return maps
+        maps = model.side_logits(normalise(pixels.permute(2, 0, 1)[None].to(device)))  # type: ignore[operator]
+    return [one[:, :, :height, :width] for one in maps]
 
 
 def as_edges(logits: list[Tensor]) -> np.ndarray:
@@ -182,6 +192,8 @@ class Task:
         columns = []
         for pair in pairs:
             image = read8(pair.image)
+            step = math.ceil(math.sqrt(image.shape[0] * image.shape[1] / PREVIEW_PIXELS))
+            image = image[::step, ::step]
             edges = np.rint(as_edges(logits_of(model, image)) * 255).astype(np.uint8)
             columns.append(np.concatenate([image, np.repeat(edges[..., None], 3, axis=2)]))
         height = max(column.shape[0] for column in columns)
