@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from pixeldiff.analysis import Array, LayerPatterns, high_frequency_share, shifting_filters, spectrum
@@ -57,12 +58,11 @@ def _spread(names: list[str], count: int) -> list[str]:
 
 
 def _draw_kernels(axis: Any, codes: Array) -> None:
-    """Kernels of codes side by side: white +1, black -1, the centre grey."""
-    picture = np.full((3, 4 * len(codes) - 1), np.nan)
+    """Kernels of codes side by side: white +1, black -1, the centre grey, blue between them."""
+    picture = np.full((5, 4 * len(codes) + 1), np.nan)
     for i, kernel in enumerate(kernels_of(codes)):
-        tile = np.insert(kernel, 4, 0).reshape(3, 3)
-        picture[:, 4 * i : 4 * i + 3] = tile
-    axis.imshow(picture, cmap="gray", vmin=-1, vmax=1)
+        picture[1:4, 4 * i + 1 : 4 * i + 4] = np.insert(kernel, 4, 0).reshape(3, 3)
+    axis.imshow(picture, cmap=colormaps["gray"].with_extremes(bad="#9db8d2"), vmin=-1, vmax=1)
     axis.set_axis_off()
 
 
