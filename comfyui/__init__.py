@@ -11,6 +11,7 @@ import torch
 
 from pixeldiff import EdgeDetector, weights
 from pixeldiff.compat.controlnet import PREPROCESS, PidiNetDetector
+from pixeldiff.runtime.folder import Options
 
 
 @lru_cache(maxsize=4)
@@ -53,11 +54,8 @@ class PixeldiffEdges:
     ) -> tuple[torch.Tensor]:
         """A threshold of 0 leaves the map soft."""
         batch = np.clip(image.detach().cpu().float().numpy(), 0, 1)
-        edges = np.stack(_detector(model, preprocess).maps(list(batch), thin=thin))
-        if threshold > 0:
-            edges = (edges >= threshold).astype(np.float32)
-        if invert:
-            edges = 1 - edges
+        options = Options(thin=thin, threshold=threshold or None, invert=invert)
+        edges = np.stack([options.finish(one) for one in _detector(model, preprocess).maps(list(batch), thin=thin)])
         return (torch.from_numpy(edges)[..., None].repeat(1, 1, 1, 3),)
 
 

@@ -9,8 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,bmi2"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,bmi2")
+#endif
 
 namespace pixeldiff {
 namespace {
@@ -63,5 +67,9 @@ const Kernels avx512_kernels = {
 };
 
 }  // namespace pixeldiff
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif

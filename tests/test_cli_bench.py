@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from PIL import Image
 
-from pixeldiff import cli
+from pixeldiff import UserError, cli
 from pixeldiff.runtime import bench
 
 
@@ -52,6 +53,15 @@ def test_mistakes_of_bench(capsys, tmp_path):
     for arguments in (["--model", "nonsense"], ["--model", tmp_path / "no.onnx"], ["--pictures", tmp_path / "no"]):
         code, _, err = run(capsys, "bench", *arguments)
         assert (code, err.count("\n")) == (2, 1)
+
+
+def test_large_pictures_and_existing_files(capsys, tmp_path, edge_onnx, monkeypatch):
+    monkeypatch.setattr(bench, "LARGEST", 1000)
+    Image.new("RGB", (50, 40)).save(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png has 0\.0 megapixels"):
+        bench.throughput(edge_onnx, 1, tmp_path)
+    code, _, err = run(capsys, "bench", "--model", edge_onnx, "--json", tmp_path / "a.png")
+    assert (code, "a.png exists; give another name or --overwrite" in err) == (2, True)
 
 
 def test_models_lists_the_cards(capsys, monkeypatch, tmp_path):

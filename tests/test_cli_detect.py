@@ -1,6 +1,7 @@
 """`pixeldiff detect`: where results go, what is kept, every option, and every bad input of a careless day."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -114,6 +115,34 @@ def test_globs_and_pictures_named_twice(run, album, tmp_path):
     summary = json.loads(run(album / "**" / "*.*g", album / "a.png", "-o", tmp_path / "out", "--json")[1])
     assert [entry["input"] for entry in summary["results"]] == [str(album / "a.png")]
     assert files(tmp_path / "out") == ["a.edges.png"]
+
+
+def test_results_in_a_glob_of_the_shell_are_no_input(run, album):
+    given = [str(path) for path in sorted(album.glob("[!.]*.png"))]
+    run(*given)
+    spread = [str(path) for path in sorted(album.glob("[!.]*.png"))]
+    assert len(spread) > len(given)
+    assert json.loads(run(*spread, "--json")[1])["kept"] == len(given)
+    results = [one for one in spread if ".edges." in one]
+    code, _, err = run(*results, *results)
+    assert code == 2
+    assert "results of ours" in err
+    assert run(results[0])[0] == 0  # asked for by itself
+
+
+def test_folders_that_cannot_be_read_are_named(run, album, monkeypatch):
+    (album / "closed").mkdir()
+    scandir = os.scandir
+
+    def refusing(place):
+        if str(place).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    code, _, err = run(album)
+    assert code == 1
+    assert "closed (Permission denied)" in err
 
 
 def test_pictures_that_differ_in_their_suffix_only(run, tmp_path, photo):

@@ -85,6 +85,20 @@ def test_nothing_is_dropped_or_replaced_silently(folders, capsys):
     assert "cannot write" in capsys.readouterr().err
 
 
+def test_text_files_stay_in_their_folder(folders, capsys):
+    for place, name in (("a", "good"), ("b", "poor")):
+        (folders / place).mkdir()
+        (folders / name).rename(folders / place / "maps")
+    given = ("eval", folders / "a/maps", folders / "b/maps", "--truth", folders / "truth", "--thresholds", 3)
+    assert run(*given, "--text-files", folders / "text") == 0
+    assert not list((folders / "b/maps").glob("*.txt"))
+    assert len(list((folders / "text").glob("*/eval_bdry.txt"))) == 2
+    capsys.readouterr()
+    assert run(*given, "--text-files", folders / "text") == 2
+    assert "holds files already" in capsys.readouterr().err
+    assert run(*given, "--text-files", folders / "text", "--overwrite") == 0
+
+
 def test_average_and_ceval(folders, capsys):
     truth = ("--truth", folders / "truth", "--thresholds", 3)
     assert run("eval", "--average", folders / "good", folders / "poor", *truth) == 0

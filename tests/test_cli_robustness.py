@@ -9,7 +9,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.cli import main
+from pixeldiff.cli.robustness import _classifier
 from pixeldiff.export_packed import export_packed
+from pixeldiff.weights import find
 
 
 def run(*arguments: object) -> int:
@@ -63,6 +65,8 @@ def test_the_edge_table_from_two_networks(bsds, network, tmp_path, capsys):
     assert {"ods", "ois"} <= set(content["cells"][0])
     assert [c["severity"] for c in content["comparisons"]] == [1, 5, None]
     assert Image.open(plot).width > 100
+    assert run(*given, *asked, "--plot", plot) == 2
+    assert f"{plot} exists" in capsys.readouterr().err
     # Again: nothing is scored anew, the same is printed.
     assert run(*given, *asked) == 0
     assert capsys.readouterr().out == printed
@@ -123,6 +127,13 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
     assert [(c["kind"], c["severity"]) for c in content["cells"]] == [("clean", 0), ("fog", 5)]
     assert run("--task", "classify", "--model", given[3], "--data", tmp_path / "..") == 2
     assert "is not CIFAR-100" in capsys.readouterr().err
+
+
+def test_both_files_of_a_network_say_the_same(rng, tmp_path):
+    """To the last bit: a sign hangs on how the pixels are normalised."""
+    images = rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    torch_side, packed = (_classifier(find("bipdc-cifar100", suffix)) for suffix in (".safetensors", ".pdn"))
+    np.testing.assert_allclose(torch_side(images), packed(images), atol=1e-5)
 
 
 def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):

@@ -12,6 +12,7 @@ from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError
 from pixeldiff.compat.controlnet import PidiNetDetector
+from pixeldiff.runtime.folder import Options
 from pixeldiff.runtime.formats import grey_levels
 
 ROOT = Path(__file__).parents[1]
@@ -116,6 +117,15 @@ def test_comfyui_node(edge_onnx, rng):
     torch.testing.assert_close(inverted, 1 - edges)
     (hard,) = node().detect(batch, **options, threshold=0.5)
     torch.testing.assert_close(hard, (edges >= 0.5).float())
+    (thin,) = node().detect(batch, **options, threshold=0.3, thin=True)
+    wanted = [
+        Options(thin=True, threshold=0.3).finish(one) for one in EdgeDetector(edge_onnx)(list(batch.numpy()), thin=True)
+    ]
+    np.testing.assert_array_equal(thin[..., 0], np.stack(wanted))
+    transparent = torch.cat([batch, torch.ones(3, 40, 50, 1)], dim=-1)
+    for preprocess in ("correct", "controlnet"):
+        opaque, through = (node().detect(one, **options, preprocess=preprocess)[0] for one in (batch, transparent))
+        torch.testing.assert_close(through, opaque, atol=1e-5, rtol=0)
     # The model is kept between runs, and the other preprocessing is another one.
     assert pack._detector(str(edge_onnx), "correct") is pack._detector(str(edge_onnx), "correct")
     (old,) = node().detect(batch, **options, preprocess="controlnet")

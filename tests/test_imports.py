@@ -20,7 +20,7 @@ ALLOWED = {
     "cifar": {"errors"},
     "folders": {"errors", "image"},
     "lbp": set(),
-    "metrics": {"errors", "_native", "image"},
+    "metrics": {"errors", "_native", "image", "folders"},
     "runtime": {"errors", "weights", "image", "metrics", "_native"},
     "video": {"errors", "image", "metrics", "runtime"},
     "serve": {"errors", "weights", "image", "runtime"},

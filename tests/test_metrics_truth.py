@@ -120,6 +120,12 @@ def test_a_byte_order_mark_is_no_part_of_a_list(tmp_path, masks, name):
     assert find_truth(tmp_path / name)["a"].picture == tmp_path / "a.jpg"
 
 
+def test_hidden_files_are_no_truth(tmp_path, masks):
+    save_bsds(tmp_path / "b.mat", masks)
+    (tmp_path / "._b.mat").write_bytes(b"left behind by an archive")
+    assert list(find_truth(tmp_path)) == ["b"]
+
+
 def test_one_file(tmp_path, masks):
     save_label(tmp_path / "a.png", masks[0])
     save_bsds(tmp_path / "b.mat", masks)

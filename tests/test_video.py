@@ -19,13 +19,15 @@ from pixeldiff.video import detect_video
 MS = Fraction(1, 1000)
 
 
-def make_clip(path, times=None, size=(48, 64), audio=True, codec="libx264", between=0):
+def make_clip(path, times=None, size=(48, 64), audio=True, codec="libx264", between=0, shape=None):
     """A bar that wanders over noise, one frame per time in milliseconds, with a tone."""
     times = [40 * k for k in range(12)] if times is None else times
     rng = np.random.default_rng(0)
     with av.open(str(path), "w") as container:
         video = container.add_stream(codec, rate=25, options={"bf": str(between)})
         video.height, video.width = size
+        if shape:
+            video.codec_context.sample_aspect_ratio = shape
         video.pix_fmt = "yuv420p" if size[0] % 2 == size[1] % 2 == 0 else "yuv444p"
         video.codec_context.time_base = MS
         sound = container.add_stream("aac", rate=16000, layout="mono") if audio else None
@@ -119,7 +121,7 @@ def test_webm_without_sound_it_cannot_hold(detector, clip, tmp_path):
 
 
 def test_rotation_is_respected(detector, tmp_path):
-    source = make_clip(tmp_path / "clip.mp4", [0, 40, 80], audio=False)
+    source = make_clip(tmp_path / "clip.mp4", [0, 40, 80], audio=False, shape=Fraction(4, 3))
     # The track header's matrix: a quarter turn clockwise instead of none.
     one, zero = (1 << 16).to_bytes(4, "big"), bytes(4)
     plain = one + zero + zero + zero + one + zero
@@ -130,9 +132,23 @@ def test_rotation_is_respected(detector, tmp_path):
     source.write_bytes(content[:place] + turned + content[place + len(plain) :])
     report = detect_video(detector, source, tmp_path / "out.mp4", Options())
     assert report.size == (64, 48)
+    assert aspect(tmp_path / "out.mp4") == Fraction(3, 4)
     stored, found = read_clip(source)[0][0], read_clip(tmp_path / "out.mp4")[0][0]
     expected = 255 * detector(np.rot90(stored, -1))
     assert np.abs(found.mean(axis=2) - expected).mean() < 6
+
+
+def aspect(path):
+    with av.open(str(path)) as container:
+        return container.streams.video[0].sample_aspect_ratio
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_pixels_keep_their_shape(suffix, detector, tmp_path):
+    source = make_clip(tmp_path / f"clip{suffix}", [0, 40, 80], audio=False, shape=Fraction(4, 3))
+    assert aspect(source) == Fraction(4, 3)
+    detect_video(detector, source, tmp_path / f"out{suffix}", Options())
+    assert aspect(tmp_path / f"out{suffix}") == Fraction(4, 3)
 
 
 def test_temporal_smoothing_mixes_with_the_map_before(detector, clip, tmp_path):

@@ -1,4 +1,4 @@
-"""Folders of data: where one is, which pictures and which classes it holds. No torch."""
+"""Folders and files of the user: where data are, what a folder holds, what must not be replaced. No torch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,28 @@ def find_root(root: str | Path, origin: str) -> Path:
     )
 
 
+def visible(folder: Path) -> list[Path]:
+    """What a folder holds, in order, without hidden files: archives of macOS have a ._x.png beside each x.png."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
 def list_pictures(folder: Path) -> list[Path]:
     """The files that are named like pictures, in order."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
-    names = (path for path in folder.iterdir() if not path.name.startswith("."))  # ._x.png comes out of macOS archives
-    return sorted(path for path in names if path.suffix.lower() in SUFFIXES)
+    return [path for path in visible(folder) if path.suffix.lower() in SUFFIXES]
 
 
 def find_classes(folder: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
     """The pictures of a folder that has one folder per class, each with its label, and the names of the classes."""
-    classes = sorted(f for f in folder.iterdir() if f.is_dir()) if folder.is_dir() else []
+    classes = [f for f in visible(folder) if f.is_dir()] if folder.is_dir() else []
     files = [(file, label) for label, f in enumerate(classes) for file in list_pictures(f)]
     if not files:
         raise UserError(f"no pictures in {folder}; it should hold one folder of pictures per class")
     return files, tuple(f.name for f in classes)
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Nothing is replaced unasked."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; give another name or --overwrite")

@@ -246,6 +246,9 @@ class _Writer:
         codec = _CODECS.get(Path(self._container.name).suffix.lower(), "libx264")
         self._video = self._container.add_stream(codec, rate=video.average_rate or 25, options=_QUALITY[codec])
         self._video.width, self._video.height = width, height
+        if shape := video.sample_aspect_ratio:  # of a pixel; frames on their side have been turned upright
+            turned = (width, height) != (video.width, video.height)
+            self._video.codec_context.sample_aspect_ratio = 1 / shape if turned else shape
         # Half-resolution colour planes need even sides; every player takes them.
         self._video.pix_fmt = "yuv420p" if height % 2 == width % 2 == 0 else "yuv444p"
         self._video.codec_context.time_base = video.time_base

@@ -15,6 +15,7 @@ import onnxruntime
 
 from pixeldiff import image, weights
 from pixeldiff.errors import UserError
+from pixeldiff.folders import refuse_existing
 from pixeldiff.runtime import bench as measure
 from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
@@ -41,8 +42,8 @@ def bench(
 
     With torch installed the same run also times the unfused torch network and a plain ONNX export of the fused one.
     """
-    if json_file and json_file.exists() and not overwrite:
-        raise UserError(f"{json_file} exists; give another name or --overwrite")
+    if json_file:
+        refuse_existing(json_file, overwrite)
     threads = threads or cores()
     chosen = names or tuple(name for name, card in weights.cards().items() if {".onnx", ".pdn"} & set(card["files"]))
     torch_side = _torch_side()

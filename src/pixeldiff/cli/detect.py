@@ -26,6 +26,7 @@ from pixeldiff.runtime.folder import (
     Outcome,
     detect_files,
     find_pictures,
+    is_result,
     matches,
     open_streams,
     plan_jobs,
@@ -103,6 +104,8 @@ def detect(
         raise UserError("--model and --weights exclude each other; give one of them")
     scales = PAPER_SCALES if multi_scale else None
     if any(Path(one).suffix.lower() in VIDEO_SUFFIXES for one in inputs):
+        if len(inputs) > 1:  # a shell has spread a glob
+            inputs = tuple(one for one in inputs if not is_result(Path(one))) or inputs
         inputs = tuple(hit for one in inputs for hit in _expanded(one))
         if format_ or side_outputs:
             raise UserError("--format and --side-outputs are for pictures; a video's kind follows from the name in -o")

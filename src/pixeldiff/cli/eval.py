@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pixeldiff.cifar import SOURCE
 from pixeldiff.errors import UserError
-from pixeldiff.folders import BSDS500, find_classes, find_root
+from pixeldiff.folders import BSDS500, find_classes, find_root, refuse_existing
 from pixeldiff.metrics import maps as edge_maps
 from pixeldiff.metrics.edges import BSDS_MAX_DIST
 from pixeldiff.metrics.evaluate import Evaluation, Settings, evaluate_edges
@@ -111,7 +112,7 @@ def eval(  # the verb's name
             raise UserError(
                 f"{dataset} scores one network: give --model NAME or --weights FILE, --data FOLDER, --json FILE"
             )
-        _check_outputs(None, json_file, None, overwrite)
+        _check_outputs(None, json_file, None, None, overwrite)
         _score_classifier(model, weights, dataset, data, json_file)
         return
     defaults = DATASETS[dataset]
@@ -122,7 +123,7 @@ def eval(  # the verb's name
         thin=not ceval,
         thresholds=thresholds,
     )
-    _check_outputs(plot, json_file, per_image, overwrite)
+    _check_outputs(plot, json_file, per_image, text_files, overwrite)
     truths = _find_truths(truth, dataset, data)
     workers = workers or cores()
     with _network(model, weights, workers) as detector:
@@ -132,7 +133,9 @@ def eval(  # the verb's name
     _report(results, digests, defaults, json_file, plot, text_files, per_image)
 
 
-def _check_outputs(plot: Path | None, json_file: Path | None, per_image: Path | None, overwrite: bool) -> None:
+def _check_outputs(
+    plot: Path | None, json_file: Path | None, per_image: Path | None, text_files: Path | None, overwrite: bool
+) -> None:
     """Mistakes that would only show after the work, or replace something."""
     for file, suffix in ((json_file, ".json"), (per_image, ".csv"), (plot, None)):
         if file is None:
@@ -141,8 +144,9 @@ def _check_outputs(plot: Path | None, json_file: Path | None, per_image: Path | 
             raise UserError(f"no folder {file.parent} to write {file.name} into; make it first")
         if suffix and file.suffix.lower() != suffix:
             raise UserError(f"{file} is to hold {suffix[1:].upper()}; give a name that ends in {suffix}")
-        if file.exists() and not overwrite:
-            raise UserError(f"{file} exists; give another name or --overwrite")
+        refuse_existing(file, overwrite)
+    if text_files is not None and text_files.is_dir() and any(text_files.iterdir()) and not overwrite:
+        raise UserError(f"{text_files} holds files already; give another folder or --overwrite")
     if plot is not None:
         from pixeldiff.metrics.plots import check_plot
 
@@ -320,7 +324,9 @@ def _report(
         report.write_csv(per_image, results)
     if text_files is not None:
         for name, one in results.items():
-            report.write_text_files(text_files if len(results) == 1 else text_files / name, one)
+            # A name may be a path, where two folders are called alike; it shall not lead out of this one.
+            own = text_files / re.sub(r"[^\w.+-]+", "_", name).strip("._")
+            report.write_text_files(text_files if len(results) == 1 else own, one)
     if plot is not None:
         from pixeldiff.metrics.plots import plot_curves
 

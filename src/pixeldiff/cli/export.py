@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.folders import refuse_existing
 
 
 @click.command()
@@ -30,8 +31,7 @@ def export(weights: str, destination: Path, pattern: str | None, overwrite: bool
         from pixeldiff.export_packed import export_packed
     except ImportError as error:
         raise UserError(f"export needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
-    if destination.exists() and not overwrite:
-        raise UserError(f"{destination} exists; give another name or --overwrite")
+    refuse_existing(destination, overwrite)
     if pattern is not None and Path(weights).suffix not in (".pth", ".pt"):
         raise UserError(f"--pattern is for the authors' .pth files; {weights} says its own")
     packed = destination.suffix == ".pdn"

@@ -16,7 +16,7 @@ from pixeldiff import image as pictures
 from pixeldiff import weights
 from pixeldiff.cifar import SOURCE
 from pixeldiff.errors import UserError
-from pixeldiff.folders import BSDS500, find_root
+from pixeldiff.folders import BSDS500, find_root, list_pictures, refuse_existing
 from pixeldiff.runtime import cores
 
 Array = np.ndarray[Any, Any]
@@ -53,6 +53,7 @@ class _ManyValues(click.Command):
 @click.option("--workers", type=click.IntRange(1), default=cores, help="Pictures at a time. [default: all cores]")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Keeps the scores; a stopped run goes on.")
 @click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="A bar chart: .png, .svg or .pdf.")
+@click.option("--overwrite", is_flag=True, help="Replace the --plot file if it exists.")
 def robustness(
     task: str,
     models: tuple[str, ...],
@@ -64,6 +65,7 @@ def robustness(
     workers: int,
     json_path: Path | None,
     plot_path: Path | None,
+    overwrite: bool,
 ) -> None:
     """Score models on pictures corrupted on the fly (or on CIFAR-100-C as published) and print the paper's table.
 
@@ -78,6 +80,7 @@ def robustness(
 
     if plot_path is not None:
         check_plot(plot_path)
+        refuse_existing(plot_path, overwrite)
     files = _files(models, task)
     names = list(files)
     samples: Any
@@ -172,13 +175,14 @@ def _classifier(path: Path) -> Callable[[Array], Array]:
         import torch
 
         from pixeldiff.checkpoint import load_model
+        from pixeldiff.tasks.data import normalise
     except ImportError as error:
         raise UserError(f"{path} needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
     model = load_model(path)
 
     def classify(images: Array) -> Array:
         with torch.inference_mode():
-            scores: Array = model(torch.from_numpy(np.stack([pictures.normalise(image) for image in images]))).numpy()
+            scores: Array = model(normalise(torch.tensor(images).permute(0, 3, 1, 2))).numpy()
         return scores
 
     return classify
@@ -197,7 +201,8 @@ def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[A
     """The test pictures of a BSDS500 folder, each read with its annotators' maps when it is its turn."""
     from pixeldiff.metrics.truth import read_bsds, refuse_missing
 
-    files = sorted((root / "images" / "test").glob("*.jpg"))[:limit]
+    folder = root / "images" / "test"
+    files = list_pictures(folder)[:limit] if folder.is_dir() else []
     if not files:
         raise UserError(f"no images/test/*.jpg in {root}; give the BSDS500 folder with --data")
     truths = [root / "groundTruth" / "test" / f"{path.stem}.mat" for path in files]

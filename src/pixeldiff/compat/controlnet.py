@@ -91,6 +91,7 @@ class PidiNetDetector:
         return self.detector([self._prepared(one) for one in batch], thin=thin)
 
     def _prepared(self, picture: Picture) -> Picture:
+        picture = pictures.from_array(picture)
         if self.preprocess == "correct":
             return picture
         if picture.dtype == np.uint8:

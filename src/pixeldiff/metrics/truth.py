@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
+from pixeldiff.folders import visible
 from pixeldiff.image import read_stored
 from pixeldiff.metrics.mat import describe, read_mat
 
@@ -64,12 +65,12 @@ def find_truth(source: Path) -> dict[str, Truth]:
 
 
 def _in_folder(folder: Path) -> dict[str, Truth]:
-    if mats := sorted(folder.glob("*.mat")):
+    if mats := [path for path in visible(folder) if path.suffix == ".mat"]:
         return {path.stem: Truth((path,)) for path in mats}
     if labels := _labels(folder):
         return {path.stem: Truth((path,)) for path in labels}
     annotators: dict[str, list[Path]] = {}
-    for one in sorted(path for path in folder.iterdir() if path.is_dir()):
+    for one in (path for path in visible(folder) if path.is_dir()):
         for path in _labels(one):
             annotators.setdefault(path.stem, []).append(path)
     if annotators:
@@ -81,7 +82,7 @@ def _in_folder(folder: Path) -> dict[str, Truth]:
 
 
 def _labels(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in LABEL_SUFFIXES)
+    return [path for path in visible(folder) if path.suffix.lower() in LABEL_SUFFIXES]
 
 
 def _list_rows(source: Path) -> Iterable[tuple[str, str]]:

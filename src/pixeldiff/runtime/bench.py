@@ -26,12 +26,13 @@ from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import Options, detect_files, find_pictures, open_streams, plan_jobs
+from pixeldiff.runtime.folder import Found, Options, detect_files, find_pictures, open_streams, plan_jobs
 
 SIZES = ((224, 224), (321, 481))  # height, width
 LARGE = (3000, 4000)
 _BLOCKS, _PER_BLOCK = 5, 5
 _TURN = 50  # pictures
+LARGEST = 2 * 10**6  # pixels of a picture to time
 
 Network = Callable[[FloatMap], object]  # takes a normalised batch
 
@@ -103,6 +104,7 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
         found = find_pictures([str(folder)])
         if not found.files:
             raise UserError(found.missing[0])
+        _refuse_large(found)
         jobs = plan_jobs(found, Path(place) / "edges", "edges.png")
         whole, alone = _Clock(), _Clock()
         with whole:
@@ -128,6 +130,20 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
         "ratio": round(whole.wall / alone.wall, 3),
         "cpu_ratio": round(whole.cpu / alone.cpu, 3),
     }
+
+
+def _refuse_large(found: Found) -> None:
+    """The network alone is timed on whole pictures, and on many at once: photos of a camera would not fit in memory."""
+    for path, _ in found.files:
+        try:
+            with Image.open(path) as file:
+                pixels = file.width * file.height
+        except OSError:
+            continue  # detecting will say what is wrong with it
+        if pixels > LARGEST:
+            raise UserError(
+                f"{path} has {pixels / 1e6:.1f} megapixels; give pictures of at most {LARGEST / 1e6:.0f} to time"
+            )
 
 
 class _Clock:

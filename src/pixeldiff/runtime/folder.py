@@ -10,7 +10,7 @@ import glob
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,13 +89,16 @@ class Found:
     others: Counter[str] = field(default_factory=Counter)
 
 
-def find_pictures(inputs: Iterable[str], out: Path | None = None) -> Found:
+def find_pictures(inputs: Sequence[str], out: Path | None = None) -> Found:
     """Files, folders (searched to the bottom) and globs, each file once. Our own results are no input."""
     found = Found()
     seen: set[Path] = set()
+    given_alone = len(inputs) == 1
     for given in inputs:
+        if not given_alone and is_result(Path(given)) and Path(given).is_file():
+            continue  # a shell has spread a glob
         try:
-            own = _named(given, out, found.others)
+            own = _named(given, out, found)
         except OSError as error:
             found.missing.append(f"cannot look at {given} ({error.strerror}); check the name and the permissions")
             continue
@@ -105,14 +108,16 @@ def find_pictures(inputs: Iterable[str], out: Path | None = None) -> Found:
             if (key := one.resolve()) not in seen:
                 seen.add(key)
                 found.files.append((one, root))
+    if not found.files and not found.missing:
+        found.missing.append(f"{inputs[0]} and the others are results of ours; give one of them alone, or pictures")
     return found
 
 
-def _named(given: str, out: Path | None, others: Counter[str]) -> list[tuple[Path, Path | None]]:
+def _named(given: str, out: Path | None, found: Found) -> list[tuple[Path, Path | None]]:
     path = Path(given)
     if path.is_dir():
-        files = list(_below(path, out))
-        others.update(one.suffix.lower() for one in files if not _is_picture(one))
+        files = list(_below(path, out, found.missing))
+        found.others.update(one.suffix.lower() for one in files if not _is_picture(one))
         return [(one, path) for one in files if _is_picture(one)]
     if path.exists():
         return [(path, None)]
@@ -122,24 +127,27 @@ def _named(given: str, out: Path | None, others: Counter[str]) -> list[tuple[Pat
 def matches(pattern: str) -> list[Path]:
     """The files that a glob names, without our own results."""
     hits = sorted(Path(hit) for hit in glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
-    return [hit for hit in hits if hit.is_file() and not _is_result(hit)]
+    return [hit for hit in hits if hit.is_file() and not is_result(hit)]
 
 
-def _below(folder: Path, out: Path | None) -> Iterator[Path]:
+def _below(folder: Path, out: Path | None, missing: list[str]) -> Iterator[Path]:
+    def closed(error: OSError) -> None:
+        missing.append(f"cannot look into {error.filename} ({error.strerror}); check its permissions")
+
     passed = {folder.resolve(), *([out.resolve()] if out else [])}  # links may lead back up
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=closed, followlinks=True):
         here = Path(place)
         below = {(here / name).resolve(): name for name in sorted(folders, reverse=True) if not name.startswith(".")}
         folders[:] = sorted(name for path, name in below.items() if path not in passed)
         passed.update(below)
-        yield from (here / name for name in sorted(names) if not name.startswith(".") and not _is_result(here / name))
+        yield from (here / name for name in sorted(names) if not name.startswith(".") and not is_result(here / name))
 
 
 def _is_picture(path: Path) -> bool:
     return path.suffix.lower() in image.SUFFIXES
 
 
-def _is_result(path: Path) -> bool:
+def is_result(path: Path) -> bool:
     return ".edges." in path.name
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pixeldiff import _native, weights
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
+from pixeldiff.runtime import cores
 from pixeldiff.runtime.packed_file import Binary, Conv, Layer, Linear, MaxPool, PackedFile, Replica, read_packed
 
 Floats = NDArray[np.float32]
@@ -36,7 +37,7 @@ class Prediction:
 
 
 class PackedClassifier:
-    """A network ready to run. `model` is a shipped name or a .pdn file; `threads` defaults to all the machine has."""
+    """A network ready to run. `model` is a shipped name or a .pdn file; `threads` defaults to all it may use."""
 
     def __init__(self, model: str | os.PathLike[str], threads: int | None = None) -> None:
         if threads is not None and threads < 1:
@@ -46,7 +47,8 @@ class PackedClassifier:
         self.name = self.file.name
         self.labels = self.file.labels
         try:
-            self._steps = [_step(self.file, index, layer, threads or 0) for index, layer in enumerate(self.file.layers)]
+            own = threads or cores()
+            self._steps = [_step(self.file, index, layer, own) for index, layer in enumerate(self.file.layers)]
         except ValueError as error:  # an unknown PIXELDIFF_ISA
             raise UserError(str(error)) from error
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.folders import list_pictures
+from pixeldiff.folders import list_pictures, visible
 from pixeldiff.metrics.truth import list_columns, read_bsds, read_json_list, read_list, read_shares
 
 IGNORED = 1
@@ -79,7 +79,7 @@ def _found(path: Path, folders: tuple[Path, ...]) -> Path:
 
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
     by_name = {path.stem: path for path in list_pictures(root / labels)}
-    by_name |= {path.stem: path for path in (root / labels).glob("*.mat")}
+    by_name |= {path.stem: path for path in visible(root / labels) if path.suffix == ".mat"}
     pairs = []
     for image in list_pictures(root / images):
         if image.stem not in by_name:

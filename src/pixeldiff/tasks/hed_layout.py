@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 
 from pixeldiff.errors import UserError
+from pixeldiff.folders import list_pictures
 from pixeldiff.tasks.edge_data import EdgePairs, Pair, list_pairs
 
 SCALES = (1.0, 0.5, 1.5)
@@ -37,7 +38,7 @@ def write_hed_bsds(
         raise UserError(f"{destination} exists; nothing is overwritten, choose another folder")
     splits = {split: list_pairs(source, split) for split in ("train", "val")}
     pairs = [pair for split in splits.values() for pair in split]
-    test = sorted((source / "images" / "test").glob("*.jpg"))
+    test = list_pictures(source / "images" / "test") if (source / "images" / "test").is_dir() else []
     draft = destination.with_name(f".{destination.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     (draft / "test").mkdir(parents=True)
