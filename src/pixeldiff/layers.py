@@ -129,9 +129,8 @@ class PDConv2d(nn.Conv2d):
         return conv
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, kind={kind_name(self.kind)}" + (
-            f", share={self.share}" if self.share < 1 else ""
-        )
+        share = f", share={self.share}" if self.share < 1 else ""
+        return f"{super().extra_repr()}, kind={kind_name(self.kind)}{share}"
 
 
 def _checked_padding(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
+from pixeldiff.folders import visible
 from pixeldiff.image import FloatMap, read_stored
 from pixeldiff.metrics.mat import describe, read_mat
 from pixeldiff.metrics.truth import shortened
@@ -88,8 +89,8 @@ def find_maps(folder: Path) -> dict[str, EdgeMap]:
     if not folder.is_dir():
         raise UserError(f"no folder of maps {folder}; give a folder of .png, .npy or .mat files")
     maps: dict[str, EdgeMap] = {}
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() not in SUFFIXES or path.name.startswith("."):
+    for path in visible(folder):
+        if path.suffix.lower() not in SUFFIXES:
             continue
         name = path.stem.removesuffix(".edges")
         if name in maps:
