@@ -10,8 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-# Test tensors are small; one thread is quicker than two, and steadier on a busy machine.
-torch.set_num_threads(1)
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Test tensors are small; one thread is quicker than two, steadier on a busy machine, and leaves a fork no pool."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +45,23 @@ def edge_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "small-random.onnx"
     export_onnx(model, path, {"model": "small-random", "licence": "Apache-2.0"})
     return path
+
+
+@pytest.fixture
+def root(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """Eight small pictures: a bright square and its outline."""
+    for folder in ("photos", "edges"):
+        (tmp_path / folder).mkdir()
+    for k in range(8):
+        image = rng.integers(0, 60, (24, 28, 3), dtype=np.uint8)
+        label = np.zeros((24, 28), np.uint8)
+        y, x = rng.integers(2, 8, 2)
+        image[y : y + 10, x : x + 12] += 150
+        label[y : y + 10, x : x + 12] = 255
+        label[y + 1 : y + 9, x + 1 : x + 11] = 0
+        Image.fromarray(image).save(tmp_path / f"photos/{k}.png")
+        Image.fromarray(label).save(tmp_path / f"edges/{k}.png")
+    return tmp_path
 
 
 # Files that are no pictures, and what their errors say.
