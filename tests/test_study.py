@@ -44,3 +44,12 @@ def test_table_of_what_is_finished(tmp_path):
     assert "paired over 2 seeds: +1.50 +- 0.50" in text
     got = json.loads((tmp_path / "study.json").read_text())["bicpdc_minus_vanilla"]
     assert got == {"mean": 1.5, "standard_error": 0.5, "seeds": 2}
+
+
+def test_documented_table_is_the_recorded_one(study):
+    recorded = json.loads((SCRIPT.parent / "results/cifar100_study.json").read_text())
+    table, _, _ = study.as_markdown(recorded["runs"]).partition("\n\n")
+    text = (SCRIPT.parent.parent / "docs/binary.md").read_text()
+    assert table in text
+    difference = recorded["bicpdc_minus_vanilla"]
+    assert f"mean {difference['mean']:.2f} +- {difference['standard_error']:.2f}" in text
