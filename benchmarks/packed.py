@@ -37,7 +37,7 @@ from pixeldiff.binary import RPReLU
 from pixeldiff.export_packed import pack_model
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model
-from pixeldiff.models.bipidinet import BinaryUnit
+from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.counting import count_layers
 from pixeldiff.ops import pixel_pairs
 from pixeldiff.runtime.packed import PackedClassifier
@@ -115,7 +115,8 @@ def session_of(module: nn.Module, x: Tensor, threads: int, path: Path) -> Conten
 
 
 def torch_of(module: nn.Module, x: Tensor) -> Contender:
-    module, x = module.eval().to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    module.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x = x.to(memory_format=torch.channels_last)
 
     def run() -> Tensor:
         with torch.inference_mode():
@@ -188,7 +189,7 @@ class PlainRPReLU(nn.Module):
         return F.prelu(x + self.before[:, None, None], self.slope) + self.after[:, None, None]
 
 
-def float_twin(model: nn.Module) -> nn.Module:
+def float_twin(model: BiPiDiNet) -> BiPiDiNet:
     """The float32 network of the same topology."""
     twin = copy.deepcopy(model)
     for unit in twin.modules():
@@ -199,13 +200,14 @@ def float_twin(model: nn.Module) -> nn.Module:
             )
             norm = nn.BatchNorm2d(old.out_channels)
             unit.conv = nn.Sequential(conv, norm, PlainRPReLU(old.activations[0]))  # type: ignore[assignment, arg-type]
-    twin.stem[2] = PlainRPReLU(twin.stem[2])  # type: ignore[index, arg-type]
+    twin.stem[2] = PlainRPReLU(twin.stem[2])  # type: ignore[arg-type]
     return twin
 
 
 def measure_network(name: str, threads: int, blocks: int, folder: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     model = create_model(name).eval()
+    assert isinstance(model, BiPiDiNet)
     path = folder / f"{name}.pdn"
     pack_model(model, path, {"model": name})
     packed = PackedClassifier(path, threads)

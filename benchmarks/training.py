@@ -76,8 +76,8 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
 
 def sample_cost_ms(count: int = 50) -> float:
     """CPU milliseconds to prepare one picture, decoded already."""
-    from pixeldiff.tasks.data import find_root
-    from pixeldiff.tasks.edge_data import BSDS500, EdgePairs, list_pairs
+    from pixeldiff.folders import BSDS500, find_root
+    from pixeldiff.tasks.edge_data import EdgePairs, list_pairs
 
     torch.set_num_threads(1)
     entries = EdgePairs(list_pairs(find_root("BSDS500", BSDS500), "train")[:count], 0, crop=320, fill=True)

@@ -72,6 +72,9 @@ def test_damaged_and_foreign_files_are_explained(tmp_path):
     torch.save({"state_dict": {"module.fc.weight": torch.zeros(2, 2)}}, tmp_path / "c.pth")
     with pytest.raises(UserError, match=r"not PiDiNet weights: stem\.weight is missing"):
         load_model(tmp_path / "c.pth")
+    torch.save({"state_dict": [1, 2]}, tmp_path / "e.pth")
+    with pytest.raises(UserError, match=r"not a PiDiNet .pth file \(AttributeError\)"):
+        load_model(tmp_path / "e.pth")
     with pytest.raises(UserError, match="no weights file"):
         load_model(tmp_path / "missing.pth")
     from safetensors.torch import save_file

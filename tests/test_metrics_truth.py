@@ -8,7 +8,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.truth import find_truth, read_label, read_shares
+from pixeldiff.metrics.truth import find_truth, read_bsds, read_label, read_shares
 
 
 def save_label(path, mask, full=255):
@@ -118,6 +118,13 @@ def test_a_byte_order_mark_is_no_part_of_a_list(tmp_path, masks, name):
     text = "a.jpg a.png\n" if name.endswith("lst") else '[["a.jpg", "a.png"]]'
     (tmp_path / name).write_text(text, "utf-8-sig")
     assert find_truth(tmp_path / name)["a"].picture == tmp_path / "a.jpg"
+
+
+@pytest.mark.parametrize(("sizes", "says"), [((), "no masks"), (((9, 7), (5, 4)), "4x5 and 7x9 masks")])
+def test_annotators_of_one_picture_agree_on_its_size(tmp_path, sizes, says):
+    save_bsds(tmp_path / "a.mat", [np.zeros(size) for size in sizes])
+    with pytest.raises(UserError, match=says):
+        read_bsds(tmp_path / "a.mat")
 
 
 def test_hidden_files_are_no_truth(tmp_path, masks):

@@ -76,6 +76,7 @@ def test_as_table_round_trip() -> None:
         ({"model": {"name": "resnet18_cifar"}}, ["resnet18_cifar", "edges", "tiny"]),
         ({"task": "classify", "data": {"root": "x"}}, ["tiny", "classify", "bipidinet18"]),
         ({"data": {"root": "x", "sources": ["a"], "crop": 4}}, ["data.crop", "at least 8"]),
+        ({"data": {"root": "x", "sources": ["a"], "fill": True}}, ["data.fill", "data.crop"]),
         ({"evaluate": {"max_dist": -1.0}}, ["evaluate.max_dist"]),
         ({"data": {"root": "x", "sources": ["a"], "scales": [math.nan]}}, ["data.scales", "finite"]),
         ({"data": {"root": "x", "sources": ["a"], "scales": [1.0, 150]}}, ["scales", "100"]),

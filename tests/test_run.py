@@ -58,12 +58,21 @@ def test_average_is_the_definition(root: Path) -> None:
 
 def test_resume_is_bit_equal(root: Path) -> None:
     """Half the run, then the rest with another number of workers: the same bits and the same journal."""
-    train(small_recipe(root), root / "whole")
-    half = small_recipe(root)
-    stop_after(half, root / "parts", 5)
-    assert train(small_recipe(root, workers=1), root / "parts")
+    log = {"loop": {"log_steps": 2}}  # stopped between two lines, whose losses are means over two steps
+    train(small_recipe(root, **log), root / "whole")
+    stop_after(small_recipe(root, **log), root / "parts", 2)
+    assert train(small_recipe(root, **log, workers=1), root / "parts")
     assert_same_weights(root / "whole", root / "parts")
+    assert len(losses(root / "whole")) == 6
     assert losses(root / "whole") == losses(root / "parts")
+
+
+def test_what_a_resumed_run_may_change_is_changed(root: Path) -> None:
+    stop_after(small_recipe(root), root / "run", 2)
+    other = small_recipe(root, optimizer={"betas": [0.5, 0.6], "weight_decay": 0.5})
+    run = Run(other, root / "run", torch.device("cpu"))
+    run.restore(run.read())
+    assert [(g["betas"], g["weight_decay"]) for g in run.optimizer.param_groups] == [((0.5, 0.6), 0.5)]
 
 
 def test_killed_five_times_ends_in_the_same_weights(root: Path) -> None:

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,17 @@ def test_non_finite_stops_with_the_batch_named(root: Path, where: str, monkeypat
     with pytest.raises(UserError, match=rf"{where}.* at step 4.*photos/\d.png .rotation"):
         train(recipe, root / "run")
     assert (root / "run/checkpoint.pt").read_bytes() == before
+
+
+def test_a_signal_stops_the_command_with_its_own_exit_code(root: Path) -> None:
+    (root / "recipe.toml").write_text(recipe_text(root, epochs=1000))
+    process = subprocess.Popen(command(root, "run"), env=QUIET, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and not (root / "run/metrics.jsonl").exists():
+        time.sleep(0.05)
+    process.terminate()
+    said, _ = process.communicate()
+    assert (process.returncode, said) == (130, "stopped; the same command goes on from here\n")
+    assert (root / "run/checkpoint.pt").exists()
 
 
 def test_two_processes_give_the_same_losses(root: Path) -> None:

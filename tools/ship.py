@@ -22,11 +22,10 @@ from pixeldiff.checkpoint import load_model, read_metadata, save_model
 from pixeldiff.export import export_weights
 from pixeldiff.export_packed import export_packed
 from pixeldiff.models import pidinet
-from pixeldiff.recipe import as_table, parse_recipe, read_recipe
+from pixeldiff.recipe import Recipe, as_table, parse_recipe, read_recipe
 from pixeldiff.weights import FOLDER, canonical_name, sha256
 
 ROOT = Path(__file__).parent.parent
-DECISIVE = ("task", "model", "data", "loss", "optimizer", "schedule", "seed", "initial")  # tables of a recipe
 
 
 class Kind(NamedTuple):
@@ -55,6 +54,13 @@ KINDS = {
         "Apache-2.0 for the file; CIFAR-100, on which it was trained, names no licence: take it for research",
     ),
 }
+
+
+def decisive(recipe: Recipe) -> dict[str, Any]:
+    """The parts of a recipe that change what is learned."""
+    table = as_table(recipe)
+    parts = {key: table[key] for key in ("task", "model", "data", "loss", "optimizer", "schedule", "seed", "initial")}
+    return {**parts, **{f"loop.{key}": table["loop"][key] for key in ("batch", "accumulate", "ema")}}
 
 
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
@@ -99,8 +105,8 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
 
 def _check_facts(name: str, described: dict[str, Any], recipe: str) -> None:
     """The file was trained by the recipe that the card will name, and is the network of that name."""
-    inside, named = (as_table(one) for one in (parse_recipe(described["recipe"]), read_recipe(ROOT / recipe)))
-    if other := [key for key in DECISIVE if inside[key] != named[key]]:
+    inside, named = decisive(parse_recipe(described["recipe"])), decisive(read_recipe(ROOT / recipe))
+    if other := [key for key in inside if inside[key] != named[key]]:
         raise click.UsageError(f"{recipe} is not what these weights were trained with: {', '.join(other)} differ")
     variants = pidinet.VARIANTS
     if name in variants and dataclasses.asdict(variants[name]) != described["config"]:

@@ -138,12 +138,11 @@ def _read_authors(path: Path) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if {"recipe", "average"} <= content.keys():
             raise UserError(f"{path} is what a run resumes from; its weights are in last.safetensors beside it")
-        tensors = content["state_dict"]
+        return {_our_name(key): tensor for key, tensor in content["state_dict"].items()}
     except UserError:
         raise
     except Exception as error:  # torch.load raises whatever the damage happens to hit
         raise UserError(f"{path} is not a PiDiNet .pth file ({type(error).__name__}); download it again") from error
-    return {_our_name(key): tensor for key, tensor in tensors.items()}
 
 
 def _our_name(key: str) -> str:

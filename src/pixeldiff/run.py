@@ -132,6 +132,8 @@ class Run:
         self.step = 0
         self.best = -math.inf
         self.seconds = 0.0
+        self.recent: list[float] = []  # losses since the last logged step, and the seconds then
+        self.logged = 0.0
         self.commit = _commit()  # now: a clone may be updated while a run goes on
         self.entries = _digest(self.task)
         self.initial_sha256 = ""
@@ -161,6 +163,8 @@ class Run:
             "step": self.step,
             "best": self.best,
             "seconds": self.seconds,
+            "recent": self.recent,
+            "logged": self.logged,
             "model": self.model.state_dict(),
             "average": self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -226,9 +230,13 @@ class Run:
     def restore(self, state: dict[str, Any]) -> None:
         self.initial_sha256 = state.get("initial_sha256", "")
         self.step, self.best, self.seconds = state["step"], state["best"], state["seconds"]
+        self.recent, self.logged = state.get("recent", []), state.get("logged", self.seconds)  # older ones lack them
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
+        options = self.recipe.optimizer  # the rest of the run may have others; the loop sets lr at each step
+        for group in self.optimizer.param_groups:
+            group.update(betas=options.betas, weight_decay=options.weight_decay)
 
     def update_average(self) -> None:
         """theta' <- d theta' + (1 - d) theta, with a shorter memory in the first steps."""
@@ -295,10 +303,11 @@ def _digest(task: TaskProtocol) -> str:
 
 def _commit() -> str:
     """The commit of the code that runs, if it runs from a clone; "-dirty" if the clone has changes."""
+    here = Path(__file__)
     describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
-    command = ["git", "-C", str(Path(__file__).parent), *describe]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
+    try:  # the first command fails in an environment that lies inside somebody else's clone
+        for command in (["ls-files", "--error-unmatch", here.name], describe):
+            result = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
         return ""
-    return result.stdout.strip() if result.returncode == 0 else ""
+    return result.stdout.strip()

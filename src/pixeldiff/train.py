@@ -106,8 +106,6 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
     if journal and run.step >= run.steps and not (run.out / LAST).exists():
         run.save_weights(LAST)  # somebody took them away
     began, saved = time.monotonic() - run.seconds, time.monotonic()
-    recent: list[float] = []
-    logged = run.seconds
     stop, saved_last = False, True
     while run.step < run.steps and not stop:
         lr = learning_rate(recipe.schedule, recipe.optimizer.lr, run.step, run.steps)
@@ -133,13 +131,12 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
         run.seconds = time.monotonic() - began
         if journal is None:
             continue
-        recent.append(total)
+        run.recent.append(total)
         journal.advance(run.step, run.seconds)
         if run.step % loop.log_steps == 0:
-            rate = len(recent) * loop.batch / (run.seconds - logged)
-            journal.record(loss=sum(recent) / len(recent), lr=lr, pictures_per_second=round(rate, 3))
-            logged = run.seconds
-            recent.clear()
+            rate = len(run.recent) * loop.batch / (run.seconds - run.logged)
+            journal.record(loss=sum(run.recent) / len(run.recent), lr=lr, pictures_per_second=round(rate, 3))
+            run.recent, run.logged = [], run.seconds
         if loop.preview_steps and run.step % loop.preview_steps == 0:
             _preview(run, journal)
         if (loop.evaluate_steps and run.step % loop.evaluate_steps == 0) or run.step == run.steps:

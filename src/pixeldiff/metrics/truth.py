@@ -133,11 +133,15 @@ def read_bsds(path: Path) -> list[Mask]:
     variables = read_mat(path)
     try:
         cells = variables["groundTruth"].ravel()
-        return [np.ascontiguousarray(cell["Boundaries"][0, 0], dtype=bool) for cell in cells]
+        masks = [np.ascontiguousarray(cell["Boundaries"][0, 0], dtype=bool) for cell in cells]
     except (KeyError, ValueError, IndexError) as error:
         raise UserError(
             f"{path} is not BSDS truth: expected groundTruth{{k}}.Boundaries, found {describe(variables)}"
         ) from error
+    if len({mask.shape for mask in masks}) != 1:
+        sizes = " and ".join(sorted({"x".join(map(str, mask.shape[::-1])) for mask in masks})) or "no"
+        raise UserError(f"{path} has {sizes} masks; BSDS truth has at least one annotator, and one size for all")
+    return masks
 
 
 def read_label(path: Path) -> Mask:

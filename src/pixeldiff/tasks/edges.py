@@ -71,6 +71,8 @@ class Data:
             )
         if 0 < self.crop < SMALLEST:
             raise UserError(f"data.crop is 0 (whole pictures) or at least {SMALLEST} pixels, got {self.crop}")
+        if self.fill and not self.crop:
+            raise UserError("data.fill is for windows; give data.crop their side, or leave fill out")
         if not 0 <= self.colour <= 0.5:
             raise UserError(f"data.colour is how much colours vary, 0 to 0.5, got {self.colour}")
 
