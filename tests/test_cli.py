@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -45,3 +46,13 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, says):
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("pixeldiff: ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_without_room_is_told():
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "pixeldiff", "models", "--json"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "cannot go on (No space left on device)" in result.stderr

@@ -38,7 +38,7 @@ def test_a_folder_into_a_folder_keeps_what_exists(photo, tmp_path, capsys):
     (out / "photo.contrast-1.png").write_bytes(b"kept")
     assert run(photo, "--kind", "contrast", "-o", out) == 0
     assert (out / "photo.contrast-1.png").read_bytes() == b"kept"
-    assert "exists" in capsys.readouterr().out
+    assert "kept as it was" in capsys.readouterr().out
     assert run(photo, "--kind", "contrast", "-o", out, "--overwrite") == 0
     assert (out / "photo.contrast-1.png").read_bytes() == before
 

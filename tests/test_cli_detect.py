@@ -64,7 +64,7 @@ def test_existing_results_are_kept_unless_overwritten(run, photo):
     result.write_text("mine")
     code, out, _ = run(photo)
     assert (code, result.read_text()) == (0, "mine")
-    assert "--overwrite" in out
+    assert out == f"{result} kept as it was (--overwrite replaces it)\n"
     assert run(photo, "--overwrite")[0] == 0
     assert Image.open(result).size == (33, 24)
 
@@ -248,6 +248,30 @@ def test_bad_pictures_in_a_folder_are_named_and_do_not_stop_the_rest(run, bad_pi
     assert files(tmp_path / "out") == ["photo.edges.png"]
 
 
+def test_links_and_pipes_in_a_folder(run, photo):
+    folder = photo.parent
+    (folder / "a.jpg").symlink_to("b.jpg")
+    (folder / "b.jpg").symlink_to("a.jpg")
+    (folder / "nowhere.jpg").symlink_to("missing")
+    (folder / "below").mkdir()
+    (folder / "below/up").symlink_to("..")
+    os.mkfifo(folder / "pipe.jpg")
+    code, out, err = run(folder, "--json")
+    summary = json.loads(out)
+    assert (code, summary["done"], summary["failed"]) == (1, 1, 3)
+    assert [name in err for name in ("a.jpg", "b.jpg", "nowhere.jpg", "pipe.jpg")] == [True, True, True, False]
+
+
+def test_names_as_long_as_the_system_bears(run, photo):
+    long = photo.rename(photo.with_name("n" * (255 - len(".edges.png")) + ".jpg"))
+    assert run(long)[0] == 0
+    longer = photo.with_name("n" * (255 - len(".jpg")) + ".jpg")
+    long.rename(longer)
+    code, _, err = run(longer)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "File name too long" in err
+
+
 def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
@@ -267,6 +291,12 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "exclude each other": [photo, "--model", "tiny"],
         "'jpg' is not one of": [photo, "--format", "jpg"],
         "is not in the range": [photo, "--threshold", "2"],
+        "nan is no number": [photo, "--threshold", "nan"],
+        "inf is no number": [photo, "--format", "svg", "--tolerance", "inf"],
+        "an empty name": [photo, ""],
+        "standard input is called /dev/stdin": ["-"],
+        "'-' is no name": [photo, "-o", "-"],
+        "a file, not a folder": [photo, "-o", tmp_path / "file"],
     }
     for says, arguments in mistakes.items():
         code, out, err = run(*arguments)

@@ -128,6 +128,7 @@ def test_golden_bench(data, tmp_path):
         (["good", "--dataset", "bsds500", "--data", "nowhere"], "no data folder 'nowhere'"),
         (["good", "--truth", "truth", "--max-dist", "2"], "max_dist"),
         (["--weights", "none.onnx", "--truth", "truth"], "no weights file"),
+        (["--average", "good", "--truth", "truth"], "--average takes two folders"),
     ],
 )
 def test_mistakes_are_one_line(folders, monkeypatch, capsys, arguments, words):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pixeldiff import UserError
+from pixeldiff import UserError, replace_convs
 from pixeldiff.compat.pretrained import from_pretrained, save_pretrained
 from pixeldiff.models import create_model
 
@@ -28,6 +28,14 @@ def test_a_folder_gives_the_network_back(tmp_path):
     assert again.config == model.config
     image = torch.randn(1, 3, 17, 24, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(again(image), model(image))
+
+
+def test_replaced_layers_are_not_saved_as_if_they_were_not(tmp_path):
+    model = create_model("tiny", width=4)
+    replace_convs(model, "central", share=0.2)
+    with pytest.raises(UserError, match="layers of this network were replaced"):
+        save_pretrained(model, tmp_path / "folder")
+    assert not list((tmp_path / "folder").iterdir())
 
 
 def test_mistakes_are_named(folder, tmp_path):

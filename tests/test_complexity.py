@@ -80,7 +80,8 @@ def test_command(capsys, tmp_path):
             main(["complexity", model, "--input", "32", "--json", *(["--width", "0.25"] if "/" not in model else [])])
         bops[model] = json.loads(capsys.readouterr().out)["bops"]
     assert set(bops.values()) == {21_818_112}
-    for width, says in (("0.3", "whole channel counts"), ("20.5", "whole numbers")):
+    mistakes = (("0.3", "whole channel counts"), ("20.5", "whole numbers"), ("1e9", "too many weights"))
+    for width, says in mistakes:
         with pytest.raises(SystemExit):
             main(["complexity", "bipidinet18" if width == "0.3" else "tiny", "--width", width])
         assert says in capsys.readouterr().err

@@ -82,6 +82,7 @@ def test_other_refusals(client, picture):
     assert (status, "not application/json" in reason) == (415, True)
     assert refused(content=png(picture), headers={"X-Long": "x" * 20000})[0] == 431
     assert refused(content=png(picture), params={"threshold": 2})[0] == 422
+    assert refused(content=png(picture), params={"threshold": "nan"})[0] == 422
     assert refused(content=png(picture), params={"format": "exe"})[0] == 422
     status, reason = refused(content=png(picture), params={"treshold": 0.3})
     assert (status, "no option treshold" in reason, "threshold" in reason) == (422, True, True)

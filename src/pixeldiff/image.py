@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import struct
-import threading
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -254,7 +254,7 @@ def _spans(length: int, core: int, margin: int) -> Iterable[tuple[slice, slice]]
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it appears complete or not at all; missing folders are made."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")  # short: names may be as long as the system bears
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb") as file:

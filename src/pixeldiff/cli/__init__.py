@@ -73,8 +73,10 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        code = _say(f"cannot use {what}; check the name and the permissions")
+        if error.filename:
+            code = _say(f"cannot use {error.filename}: {error.strerror}; check the name and the permissions")
+        else:
+            code = _say(f"cannot go on ({error.strerror or error}); is there room where the output goes?")
     except (KeyboardInterrupt, click.Abort):
         _say("stopped")
         code = 130

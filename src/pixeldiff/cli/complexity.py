@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,14 +23,21 @@ from pixeldiff.weights import cards
 def complexity(model: str, side: int, width: float | None, machine: bool) -> None:
     """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
     try:
+        import torch
+
         from pixeldiff.checkpoint import load_model
         from pixeldiff.models import create_model
         from pixeldiff.models.counting import count_layers
     except ImportError as error:
         raise UserError(f"complexity needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
-    if width is not None:
-        network = create_model(model, width=int(width) if width.is_integer() else width)
+    if width is None and (Path(model).suffix or model in cards()):
+        network = load_model(model)
     else:
-        network = load_model(model) if Path(model).suffix or model in cards() else create_model(model)
+        options: dict[str, Any] = {} if width is None else {"width": int(width) if width.is_integer() else width}
+        try:
+            with torch.device("meta"):  # shapes alone need no memory
+                network = create_model(model, **options)
+        except RuntimeError as error:
+            raise UserError(f"{model} of width {width} has too many weights; give a smaller --width") from error
     records = count_layers(network, side)
     click.echo(json.dumps({"model": model, "input": side, **as_json(records)}) if machine else as_text(records))

@@ -43,7 +43,7 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
         raise UserError(f"only earlier results in {' '.join(images)}; name a file to corrupt it again")
     for source, target in jobs.items():
         if target.exists() and not overwrite:
-            click.echo(f"{target} exists; kept (--overwrite replaces it)")
+            click.echo(f"{target} kept as it was (--overwrite replaces it)")
             continue
         try:
             pictures.write_whole(target, _encode(_damaged(pictures.read8(source), kind, severity, seed), target))

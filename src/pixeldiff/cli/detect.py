@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
@@ -39,6 +40,14 @@ from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
 HEIC = (".heic", ".heif")  # what phones write and Pillow does not read
 
 
+class _Finite(click.FloatRange):
+    """A range without nan, which is neither below its end nor above."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
+
+
 @click.command()
 @click.argument("inputs", nargs=-1, required=True)
 @click.option("-o", "--out", help="Folder for the results, or the file for one picture. [default: beside the picture]")
@@ -49,9 +58,7 @@ HEIC = (".heic", ".heif")  # what phones write and Pillow does not read
     is_flag=True,
     help="Thin lines (the benchmark's non-maximum suppression); one pixel wide with --threshold.",
 )
-@click.option(
-    "--threshold", type=click.FloatRange(0, 1), metavar="T", help="Black and white: edge where the map is at least T."
-)
+@click.option("--threshold", type=_Finite(0, 1), metavar="T", help="Black and white: edge where the map is at least T.")
 @click.option("--invert", is_flag=True, help="Dark edges on white.")
 @click.option(
     "--multi-scale", is_flag=True, help="Average the maps at half, full and one and a half size; 3.5 times the work."
@@ -62,7 +69,7 @@ HEIC = (".heic", ".heif")  # what phones write and Pillow does not read
 @click.option("--format", "format_", type=click.Choice(list(FORMATS)), help="[default: the suffix of OUT, or png]")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=_Finite(min=0),
     metavar="PIXELS",
     default=TOLERANCE,
     show_default=True,
@@ -70,7 +77,7 @@ HEIC = (".heic", ".heif")  # what phones write and Pillow does not read
 )
 @click.option(
     "--temporal",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=_Finite(0, 1, max_open=True),
     metavar="A",
     default=0.0,
     help="Videos: mix each map with the one before, A * before + (1 - A) * now, against flicker. [default: off]",
@@ -233,6 +240,8 @@ def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None,
     """(file, folder) that -o names: a file only for one picture and a name with a format's suffix."""
     if out is None:
         return None, None
+    if out in ("", "-"):
+        raise UserError(f"-o {out!r} is no name; give the name of a file or a folder")
     path = Path(out)
     if path.is_dir() or out.endswith(("/", os.sep)):
         return None, path
@@ -261,7 +270,8 @@ def _check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder with -o") from error
+        why = "a file, not a folder" if folder.exists() and not folder.is_dir() else error.strerror
+        raise UserError(f"cannot write to {folder} ({why}); choose another folder with -o") from error
     if not os.access(folder, os.W_OK):
         raise UserError(f"cannot write to {folder} (no permission); choose another folder with -o")
 
@@ -303,6 +313,8 @@ def _sentence(outcomes: list[Outcome], seconds: float) -> str:
     done, kept = _count(outcomes, "done"), _count(outcomes, "kept")
     if len(outcomes) == 1 and done:
         return str(outcomes[0].job.target)
+    if len(outcomes) == 1 and kept:
+        return f"{outcomes[0].job.target} kept as it was (--overwrite replaces it)"
     parts = [f"{done} picture{'s' * (done != 1)} in {seconds:.1f} s ({done / seconds:.1f}/s)"] if done else []
     if kept:
         parts.append(f"{kept} kept as they were (--overwrite replaces them)")

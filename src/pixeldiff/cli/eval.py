@@ -115,6 +115,8 @@ def eval(  # the verb's name
         _check_outputs(None, json_file, None, None, overwrite)
         _score_classifier(model, weights, dataset, data, json_file)
         return
+    if swallowed := [one for one in average or () if str(one).startswith("--")]:
+        raise UserError(f"--average takes two folders of maps, but {swallowed[0]} follows the first")
     defaults = DATASETS[dataset]
     settings = Settings(
         max_dist=defaults.max_dist if max_dist is None else max_dist,
@@ -337,11 +339,12 @@ def _report(
         s = one.summary
         scores = "  ".join(f"{number:.4f}" for number in (s.ods, s.ois, s.ap, s.r50))
         click.echo(f"{name:{wide}}  {scores}  {one.crispness:9.4f}  {len(one.pictures):8}")
-    click.echo(click.wrap_text(_described(next(iter(results.values())).settings), 80))
+    click.echo(_described(next(iter(results.values())).settings))
 
 
 def _described(settings: Settings) -> str:
     thinning = "thinned" if settings.thin else "as they are"
     suppressed = f"suppressed with radius {settings.nms_radius}" if settings.nms else "not suppressed"
     tolerance = f"tolerance {settings.max_dist} of the diagonal"
-    return f"Maps {suppressed}, {thinning}; {settings.thresholds} thresholds; {tolerance}."
+    thresholds = f"{settings.thresholds} threshold{'s' * (settings.thresholds != 1)}"
+    return f"Maps {suppressed}, {thinning}; {thresholds}; {tolerance}."

@@ -92,7 +92,9 @@ class Found:
 def find_pictures(inputs: Sequence[str], out: Path | None = None) -> Found:
     """Files, folders (searched to the bottom) and globs, each file once. Our own results are no input."""
     found = Found()
-    seen: set[Path] = set()
+    seen: set[str] = set()
+    if "" in inputs:
+        raise UserError("an empty name was given; name pictures or folders (. is the current one)")
     given_alone = len(inputs) == 1
     for given in inputs:
         if not given_alone and is_result(Path(given)) and Path(given).is_file():
@@ -105,7 +107,7 @@ def find_pictures(inputs: Sequence[str], out: Path | None = None) -> Found:
         if not own:
             found.missing.append(_nothing(given))
         for one, root in own:
-            if (key := one.resolve()) not in seen:
+            if (key := os.path.realpath(one)) not in seen:  # unlike resolve, it bears links that lead to themselves
                 seen.add(key)
                 found.files.append((one, root))
     if not found.files and not found.missing:
@@ -134,13 +136,16 @@ def _below(folder: Path, out: Path | None, missing: list[str]) -> Iterator[Path]
     def closed(error: OSError) -> None:
         missing.append(f"cannot look into {error.filename} ({error.strerror}); check its permissions")
 
-    passed = {folder.resolve(), *([out.resolve()] if out else [])}  # links may lead back up
+    passed = {os.path.realpath(one) for one in (folder, out) if one is not None}  # links may lead back up
     for place, folders, names in os.walk(folder, onerror=closed, followlinks=True):
         here = Path(place)
-        below = {(here / name).resolve(): name for name in sorted(folders, reverse=True) if not name.startswith(".")}
+        seen = sorted((name for name in folders if not name.startswith(".")), reverse=True)
+        below = {os.path.realpath(here / name): name for name in seen}
         folders[:] = sorted(name for path, name in below.items() if path not in passed)
         passed.update(below)
-        yield from (here / name for name in sorted(names) if not name.startswith(".") and not is_result(here / name))
+        files = (here / name for name in sorted(names) if not name.startswith("."))
+        # Pipes and devices would wait for ever; a link to nothing is told when it is read.
+        yield from (one for one in files if not is_result(one) and (one.is_file() or not one.exists()))
 
 
 def _is_picture(path: Path) -> bool:
@@ -156,6 +161,8 @@ def _nothing(given: str) -> str:
         return f"no pictures in {given}; looked for {' '.join(image.SUFFIXES)}"
     if glob.has_magic(given):
         return f"no file matches {given}"
+    if given == "-":
+        return "no file -; standard input is called /dev/stdin"
     return f"no file {given}; check the name"
 
 
@@ -218,6 +225,8 @@ def _attempt(job: Job, work: Callable[[Job], Outcome]) -> Outcome:
         return Outcome(job, "failed", str(error))
     except MemoryError:
         return Outcome(job, "failed", f"{job.source} needs more memory than there is; scale it down first")
+    except OSError as error:
+        return Outcome(job, "failed", f"cannot write {job.target} ({error.strerror or error}); choose another place")
     except Exception as error:  # of onnxruntime, or a mistake of ours: the other pictures still get their edges
         return Outcome(job, "failed", f"{job.source}: {type(error).__name__}: {error}")
 

@@ -217,7 +217,9 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
         request: Request,
         model: Annotated[Name, Query(description="one of /api/models")] = default,
         format: Annotated[Format, Query()] = PNG,
-        threshold: Annotated[float | None, Query(ge=0, le=1, description="black and white: edge from here on")] = None,
+        threshold: Annotated[
+            float | None, Query(ge=0, le=1, allow_inf_nan=False, description="black and white: edge from here on")
+        ] = None,
         thin: Annotated[bool, Query(description="thin lines; one pixel wide with a threshold")] = False,
         invert: Annotated[bool, Query(description="dark edges on white")] = False,
     ) -> Response:
