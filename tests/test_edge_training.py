@@ -1,0 +1,45 @@
+"""The recorded runs behind the shipped edge networks: the document shows them, the cards agree, the recipes chain."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from pixeldiff import weights
+from pixeldiff.recipe import read_recipe
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("edge_training", ROOT / "benchmarks/edge_training.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_documented_table_is_the_recorded_one(script):
+    assert script.as_markdown(script.read()) in (ROOT / "docs/training.md").read_text()
+
+
+def test_cards_have_the_recorded_scores(script):
+    runs = script.read()
+    for card in weights.cards().values():
+        if card["task"] == "edges":
+            run = runs[Path(card["recipe"]).stem]
+            assert (run["network"], *run["points"][-1][1:]) == (card["name"], card["ods"], card["ois"], card["ap"])
+
+
+def test_each_run_starts_from_the_one_it_names(script):
+    runs = script.read()
+    for recipe, run in runs.items():
+        read = read_recipe(ROOT / f"recipes/{recipe}.toml")
+        assert read.model["name"] == run["network"]
+        assert bool(read.initial) == (run["after"] is not None)
+    assert script.hours_before(runs, "pidinet-small-bsds500") == pytest.approx(1.5 + 1.8)
+
+
+def test_curves_are_drawn(script, tmp_path):
+    script.draw(script.read(), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5000
