@@ -1,22 +1,17 @@
 """The recorded runs behind the shipped edge networks: the document shows them, the cards agree, the recipes chain."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from pixeldiff import weights
 from pixeldiff.recipe import read_recipe
-
-ROOT = Path(__file__).parent.parent
+from scripts import ROOT, load_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("edge_training", ROOT / "benchmarks/edge_training.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/edge_training.py")
 
 
 def test_documented_table_is_the_recorded_one(script):
@@ -36,7 +31,8 @@ def test_each_run_starts_from_the_one_it_names(script):
     for recipe, run in runs.items():
         read = read_recipe(ROOT / f"recipes/{recipe}.toml")
         assert read.model["name"] == run["network"]
-        assert bool(read.initial) == (run["after"] is not None)
+        start = (run["after"] or "").removeprefix("pidinet-").replace("-bsds500", "")
+        assert read.initial == (f"runs/{start}/last.safetensors" if start else "")
     assert script.hours_before(runs, "pidinet-small-bsds500") == pytest.approx(1.5 + 1.8)
 
 

@@ -1,22 +1,19 @@
 """The script of the CIFAR-100 study: which runs, and what its table says."""
 
-import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "cifar100_study.py"
+from scripts import ROOT, load_script
+
+SCRIPT = ROOT / "benchmarks" / "cifar100_study.py"
 
 
 @pytest.fixture(scope="module")
 def study():
-    spec = importlib.util.spec_from_file_location("cifar100_study", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/cifar100_study.py")
 
 
 def test_runs(study):
@@ -49,7 +46,7 @@ def test_table_of_what_is_finished(tmp_path):
 def test_documented_table_is_the_recorded_one(study):
     recorded = json.loads((SCRIPT.parent / "results/cifar100_study.json").read_text())
     table, _, _ = study.as_markdown(recorded["runs"]).partition("\n\n")
-    text = (SCRIPT.parent.parent / "docs/binary.md").read_text()
+    text = (ROOT / "docs/binary.md").read_text()
     assert table in text
     difference = recorded["bicpdc_minus_vanilla"]
     assert f"mean {difference['mean']:.2f} +- {difference['standard_error']:.2f}" in text

@@ -1,6 +1,5 @@
 """Shipped weights: each card is recomputed from its files; and the script that writes cards."""
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -15,15 +14,7 @@ from pixeldiff.checkpoint import load_model, read_metadata, save_model
 from pixeldiff.models import create_model
 from pixeldiff.recipe import as_table, parse_recipe, read_recipe
 from pixeldiff.runtime.packed import PackedClassifier
-
-ROOT = Path(__file__).parent.parent
-
-
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ship", ROOT / "tools/ship.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from scripts import ROOT, load_script
 
 
 def check_card(card: dict, folder: Path) -> None:
@@ -44,7 +35,7 @@ def test_card_is_true(name: str) -> None:
     else:
         assert 0 < card["top1"] <= card["top5"] < 100
     metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
-    decisive = script().decisive
+    decisive = load_script("tools/ship.py").decisive
     assert decisive(parse_recipe(metadata["recipe"])) == decisive(read_recipe(ROOT / card["recipe"]))
     assert card["licence"]
     assert card["command"].startswith("pixeldiff ")
@@ -58,7 +49,7 @@ def test_every_shipped_file_has_a_card() -> None:
 @pytest.fixture
 def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with a folder of its own in place of the package's."""
-    module = script()
+    module = load_script("tools/ship.py")
     (tmp_path / "package").mkdir()
     monkeypatch.setattr(module, "FOLDER", tmp_path / "package")
     torch.manual_seed(0)

@@ -28,16 +28,7 @@ from pixeldiff.weights import METADATA_KEY, read_description, resolve
 def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
     """Write weights, config and metadata as one safetensors file, whole or not at all."""
     path = Path(path)
-    family = type(model).__module__.rpartition(".")[2]
-    config = dataclasses.asdict(model.config)  # type: ignore[call-overload]
-    with torch.device("meta"):
-        described_by_config = build_from_config(family, config)
-    if str(model) != str(described_by_config):
-        raise UserError(
-            "layers of this network were replaced, which its configuration does not tell, so the file would load as "
-            "another network; keep model.state_dict() with torch.save, and replace the same layers before loading it"
-        )
-    described = {**(metadata or {}), "family": family, "config": config}
+    described = {**(metadata or {}), **configuration(model)}
     state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -48,6 +39,20 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def configuration(model: nn.Module) -> dict[str, Any]:
+    """What builds a network again: its family and config. An error if they would build another one."""
+    family = type(model).__module__.rpartition(".")[2]
+    config = dataclasses.asdict(model.config)  # type: ignore[call-overload]
+    with torch.device("meta"):
+        again = build_from_config(family, config)
+    if str(model) != str(again):
+        raise UserError(
+            "layers of this network were replaced, which its configuration does not tell, so the file would load as "
+            "another network; keep model.state_dict() with torch.save, and replace the same layers before loading it"
+        )
+    return {"family": family, "config": config}
 
 
 def make_readable(path: str | Path) -> None:

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
+from pixeldiff.runtime.folder import KEPT, Found, find_pictures, plan_jobs, refuse_itself
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 SHEET_SIDE = 150  # the longer side of a picture on the sheet
@@ -43,7 +44,7 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
         raise UserError(f"only earlier results in {' '.join(images)}; name a file to corrupt it again")
     for source, target in jobs.items():
         if target.exists() and not overwrite:
-            click.echo(f"{target} kept as it was (--overwrite replaces it)")
+            click.echo(f"{target} {KEPT}")
             continue
         try:
             pictures.write_whole(target, _encode(_damaged(pictures.read8(source), kind, severity, seed), target))
@@ -59,8 +60,6 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
 
 def _plan(images: tuple[str, ...], out: Path | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
     """Picture -> result, and what was not found. Earlier results of a folder are no input."""
-    from pixeldiff.runtime.folder import Found, find_pictures, plan_jobs, refuse_itself
-
     folder = out if out is not None and (out.is_dir() or not out.suffix) else None
     found = find_pictures(images, folder)
     files = [(one, root) for one, root in found.files if root is None or not _is_result(one)]

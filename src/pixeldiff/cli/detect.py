@@ -22,6 +22,7 @@ from pixeldiff.image import SUFFIXES
 from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
 from pixeldiff.runtime.folder import (
+    KEPT,
     Job,
     Options,
     Outcome,
@@ -225,7 +226,7 @@ def _detect_videos(
 
 def _video_sentence(one: dict[str, Any]) -> str:
     if one["status"] == "kept":
-        return f"{one['output']} kept as it was (--overwrite replaces it)"
+        return f"{one['output']} {KEPT}"
     parts = [f"{one['output']}: {one['frames']} frames, {one['frames'] / one['seconds']:.1f}/s"]
     if one["damaged"]:
         parts.append(f"{one['damaged']} damaged")
@@ -314,7 +315,7 @@ def _sentence(outcomes: list[Outcome], seconds: float) -> str:
     if len(outcomes) == 1 and done:
         return str(outcomes[0].job.target)
     if len(outcomes) == 1 and kept:
-        return f"{outcomes[0].job.target} kept as it was (--overwrite replaces it)"
+        return f"{outcomes[0].job.target} {KEPT}"
     parts = [f"{done} picture{'s' * (done != 1)} in {seconds:.1f} s ({done / seconds:.1f}/s)"] if done else []
     if kept:
         parts.append(f"{kept} kept as they were (--overwrite replaces them)")

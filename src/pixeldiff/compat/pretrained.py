@@ -6,7 +6,6 @@ model = from_pretrained("my-edges")
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from pixeldiff.checkpoint import save_model
+from pixeldiff.checkpoint import configuration, save_model
 from pixeldiff.errors import UserError
 from pixeldiff.image import write_whole
 from pixeldiff.models import build_from_config
@@ -26,16 +25,12 @@ WEIGHTS = "model.safetensors"
 def save_pretrained(model: nn.Module, folder: str | Path) -> None:
     """Write the folder; the config comes last, so that where it is, the weights are."""
     folder = Path(folder)
+    described = {"library_name": "pixeldiff", **configuration(model)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder} ({error.strerror}); choose another place") from error
     save_model(model, folder / WEIGHTS)
-    described = {
-        "library_name": "pixeldiff",
-        "family": type(model).__module__.rpartition(".")[2],
-        "config": dataclasses.asdict(model.config),  # type: ignore[call-overload]
-    }
     write_whole(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
 
 

@@ -25,6 +25,8 @@ from pixeldiff.runtime.edges import SIDES, EdgeDetector
 from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.runtime.vector import TOLERANCE, encode_svg
 
+KEPT = "kept as it was (--overwrite replaces it)"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -139,8 +141,8 @@ def _below(folder: Path, out: Path | None, missing: list[str]) -> Iterator[Path]
     passed = {os.path.realpath(one) for one in (folder, out) if one is not None}  # links may lead back up
     for place, folders, names in os.walk(folder, onerror=closed, followlinks=True):
         here = Path(place)
-        seen = sorted((name for name in folders if not name.startswith(".")), reverse=True)
-        below = {os.path.realpath(here / name): name for name in seen}
+        visible = sorted((name for name in folders if not name.startswith(".")), reverse=True)
+        below = {os.path.realpath(here / name): name for name in visible}
         folders[:] = sorted(name for path, name in below.items() if path not in passed)
         passed.update(below)
         files = (here / name for name in sorted(names) if not name.startswith("."))
