@@ -278,4 +278,4 @@ def keep_memory() -> None:
         return  # not glibc
     m_trim_threshold, m_mmap_max = -1, -4
     mallopt(m_mmap_max, 0)
-    mallopt(m_trim_threshold, 2**31 - 1)
+    mallopt(m_trim_threshold, -1)  # never, also above 2 GB
