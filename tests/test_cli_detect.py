@@ -293,7 +293,6 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "is not in the range": [photo, "--threshold", "2"],
         "nan is no number": [photo, "--threshold", "nan"],
         "inf is no number": [photo, "--format", "svg", "--tolerance", "inf"],
-        "an empty name": [photo, ""],
         "standard input is called /dev/stdin": ["-"],
         "'-' is no name": [photo, "-o", "-"],
         "a file, not a folder": [photo, "-o", tmp_path / "file"],

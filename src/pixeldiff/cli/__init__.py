@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 
 import click
@@ -60,6 +61,7 @@ def app() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line, never a traceback. A verb may return its exit code."""
     try:
+        _refuse_empty(sys.argv[1:] if arguments is None else arguments)
         result = app.main(arguments, prog_name="pixeldiff", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -81,6 +83,12 @@ def main(arguments: list[str] | None = None) -> None:
         _say("stopped")
         code = 130
     sys.exit(code)
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """An unset variable of a shell: as a path it would mean the current folder."""
+    if empty := [one or "''" for one in arguments if not one or re.fullmatch("--[a-z-]+=", one)]:
+        raise UserError(f"an empty argument was given ({empty[0]}); is a variable not set? The current folder is .")
 
 
 def _say(message: str) -> int:

@@ -95,8 +95,6 @@ def find_pictures(inputs: Sequence[str], out: Path | None = None) -> Found:
     """Files, folders (searched to the bottom) and globs, each file once. Our own results are no input."""
     found = Found()
     seen: set[str] = set()
-    if "" in inputs:
-        raise UserError("an empty name was given; name pictures or folders (. is the current one)")
     given_alone = len(inputs) == 1
     for given in inputs:
         if not given_alone and is_result(Path(given)) and Path(given).is_file():
