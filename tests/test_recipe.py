@@ -72,6 +72,7 @@ def test_as_table_round_trip() -> None:
         ({"loop": {"workers": -1}}, ["loop.workers"]),
         ({"optimizer": {"lr": -1}}, ["optimizer.lr"]),
         ({"seed": -1}, ["seed"]),
+        ({"seed": 2**32}, ["seed", "4294967296"]),
         ({"schedule": {"epochs": math.inf}}, ["schedule.epochs"]),
         ({"model": {"name": "resnet18_cifar"}}, ["resnet18_cifar", "edges", "tiny"]),
         ({"task": "classify", "data": {"root": "x"}}, ["tiny", "classify", "bipidinet18"]),

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from pixeldiff.checkpoint import read_metadata
 from pixeldiff.errors import UserError
+from pixeldiff.recipe import Recipe
 from pixeldiff.run import Positions, Run, hold
 from pixeldiff.train import train
 from pixeldiff.weights import sha256
@@ -73,6 +74,20 @@ def test_what_a_resumed_run_may_change_is_changed(root: Path) -> None:
     run = Run(other, root / "run", torch.device("cpu"))
     run.restore(run.read())
     assert [(g["betas"], g["weight_decay"]) for g in run.optimizer.param_groups] == [((0.5, 0.6), 0.5)]
+
+
+def test_scores_of_another_kind_are_not_compared(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def recipe(epochs: float, thresholds: int) -> Recipe:
+        return small_recipe(root, epochs=epochs, evaluate={"sources": ["photos:edges"], "thresholds": thresholds})
+
+    train(recipe(0.5, 3), root / "run")
+    state = torch.load(root / "run/checkpoint.pt", weights_only=True)
+    torch.save({**state, "best": 1.0}, root / "run/checkpoint.pt")
+    train(recipe(1, 3), root / "run")
+    assert read_metadata(root / "run/best.safetensors")["steps"] == 2, "1.0 was better"
+    train(recipe(1.5, 4), root / "run")
+    assert read_metadata(root / "run/best.safetensors")["steps"] == 6
+    assert "another schedule, optimizer, loop or evaluate" in capsys.readouterr().err
 
 
 def test_killed_five_times_ends_in_the_same_weights(root: Path) -> None:
@@ -236,6 +251,22 @@ def test_full_disk_is_survived(root: Path) -> None:
     assert train(recipe, root / "run")
     train(recipe, root / "whole")
     assert_same_weights(root / "whole", root / "run")
+
+
+def test_a_best_score_without_its_weights_is_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full when the first score is taken, and free again for the second, which is no better."""
+    scores = iter([{"ods": 0.5}, {"ods": 0.5}])
+    monkeypatch.setattr("pixeldiff.tasks.edges.Task.evaluate", lambda *_: next(scores))
+    save = Run.save_weights
+
+    def full(run: Run, name: str) -> None:
+        if run.step == 2 and name.startswith("best"):
+            raise OSError("No space left on device")
+        save(run, name)
+
+    monkeypatch.setattr(Run, "save_weights", full)
+    train(small_recipe(root, epochs=1, loop={"evaluate_steps": 2}), root / "run")
+    assert read_metadata(root / "run/best.safetensors")["steps"] == 4
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

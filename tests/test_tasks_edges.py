@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
 from pixeldiff.recipe import parse_recipe
 from pixeldiff.tasks import edges
@@ -75,7 +76,7 @@ def test_mixed_sizes_lose_as_alone(rng: np.random.Generator) -> None:
 
 
 @pytest.fixture
-def task(tmp_path, rng: np.random.Generator) -> Task:
+def table(tmp_path, rng: np.random.Generator) -> dict:
     """Two pictures to train on and to score, one of them smaller than what the network needs."""
     for folder in ("photos", "edges"):
         (tmp_path / folder).mkdir()
@@ -85,16 +86,24 @@ def task(tmp_path, rng: np.random.Generator) -> Task:
                 tmp_path / folder / f"{name}.png"
             )
     sources = {"root": str(tmp_path), "sources": ["photos:edges"]}
-    table = {"task": "edges", "model": {"name": "tiny"}, "data": {**sources, "crop": 16, "fill": True}}
-    return Task(parse_recipe({**table, "evaluate": {**sources, "thresholds": 3}}))
+    data = {**sources, "crop": 16, "fill": True}
+    return {"task": "edges", "model": {"name": "tiny"}, "data": data, "evaluate": {**sources, "thresholds": 3}}
 
 
-def test_pictures_of_every_size_are_scored_and_drawn(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(parse_recipe(table))
     model = create_model("tiny", width=4, side_channels=2).eval()
     assert task.evaluate(model).keys() == {"ods", "ois", "ap", "held_out_loss"}
     assert task.preview(model).shape == (60, 47, 3)
     monkeypatch.setattr(edges, "PREVIEW_PIXELS", 400)
     assert task.preview(model).shape == (2 * 15, 6 + 21, 3)
+
+
+def test_scales_of_held_out_pictures_are_refused(table: dict, tmp_path) -> None:
+    (tmp_path / "list.lst").write_text("photos/b.png edges/b.png 1.0\nphotos/b.png edges/b.png 0.5\n")
+    table["evaluate"]["sources"] = ["list.lst"]
+    with pytest.raises(UserError, match=r"b.png at scale 0.5, but pictures are scored as they are"):
+        Task(parse_recipe(table))
 
 
 def test_small_pictures_are_continued(rng: np.random.Generator) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from pixeldiff.recipe import Schedule
 from pixeldiff.run import Run
 from pixeldiff.tasks.data import normalise
 from pixeldiff.tasks.edge_data import list_pairs, read_pair
-from pixeldiff.tasks.edges import robust_loss
+from pixeldiff.tasks.edges import Task, robust_loss
 from pixeldiff.train import learning_rate, train
 from small_run import command, lines, losses, recipe_text, small_recipe, stop_after
 
@@ -65,6 +67,29 @@ def test_learns_and_records(root: Path) -> None:
         logits = model.side_logits(normalise(torch.from_numpy(image).permute(2, 0, 1)[None]))
         held_out.append(robust_loss(logits, torch.from_numpy(label)[None, None] / 255).item())
     assert scores[-1]["held_out_loss"] == pytest.approx(np.mean(held_out), rel=1e-4)
+
+
+def test_the_rate_is_that_of_the_steps_and_the_last_losses_are_recorded(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock by which a forward pass takes a second and scoring a thousand."""
+    now = [0.0]
+    loss = Task.loss
+
+    def second(*arguments: Any) -> torch.Tensor:
+        now[0] += 1
+        return loss(*arguments)
+
+    def score(*_: Any) -> dict[str, float]:
+        now[0] += 1000
+        return {}
+
+    monkeypatch.setattr(Task, "loss", second)
+    monkeypatch.setattr(Task, "evaluate", score)
+    monkeypatch.setattr("pixeldiff.train.time", SimpleNamespace(monotonic=lambda: now[0]))
+    train(small_recipe(root, epochs=1.25, loop={"evaluate_steps": 2, "log_steps": 2}), root / "run")
+    logged = [(line["step"], line["pictures_per_second"]) for line in lines(root / "run")]
+    assert logged == [(2, 2.0), (4, 2.0), (5, 2.0)]  # four pictures in two forward passes
 
 
 def test_weights_survive_a_failing_score(root: Path) -> None:
@@ -120,11 +145,13 @@ def test_non_finite_stops_with_the_batch_named(root: Path, where: str, monkeypat
 
 
 def test_a_signal_stops_the_command_with_its_own_exit_code(root: Path) -> None:
+    """SIGTERM twice, as under torchrun, which passes on what its processes were sent already."""
     (root / "recipe.toml").write_text(recipe_text(root, epochs=1000))
     process = subprocess.Popen(command(root, "run"), env=QUIET, stdout=subprocess.PIPE, text=True)
     while process.poll() is None and not (root / "run/metrics.jsonl").exists():
         time.sleep(0.05)
-    process.terminate()
+    for _ in range(2):
+        process.terminate()
     said, _ = process.communicate()
     assert (process.returncode, said) == (130, "stopped; the same command goes on from here\n")
     assert (root / "run/checkpoint.pt").exists()

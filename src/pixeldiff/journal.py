@@ -35,6 +35,7 @@ class Journal:
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
+            speed_estimate_period=3600,  # seconds; a step may take longer than rich's 30
         )
         self._bar = self._progress.add_task("training", total=steps, completed=step)
         self._progress.start()

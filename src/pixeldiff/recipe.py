@@ -111,7 +111,7 @@ class Recipe:
     loop: Loop = field(default_factory=Loop)
 
     def __post_init__(self) -> None:
-        _check("seed is at least 0", self.seed, self.seed >= 0)
+        _check("seed is 0 to 2**32 - 1", self.seed, 0 <= self.seed < 2**32)
 
 
 def read_recipe(path: str | Path) -> Recipe:

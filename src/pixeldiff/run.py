@@ -229,7 +229,9 @@ class Run:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.initial_sha256 = state.get("initial_sha256", "")
-        self.step, self.best, self.seconds = state["step"], state["best"], state["seconds"]
+        self.step, self.seconds = state["step"], state["seconds"]
+        if state["recipe"]["evaluate"] == as_table(self.recipe)["evaluate"]:  # else there is no best score yet
+            self.best = state["best"]
         self.recent, self.logged = state.get("recent", []), state.get("logged", self.seconds)  # older ones lack them
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])

@@ -79,8 +79,8 @@ def _train(run: Run, processes: Processes, state: dict[str, Any] | None) -> bool
     journal = Journal(out, run.step, run.steps) if processes.rank == 0 else None
     if journal and state:
         journal.advance(run.step, run.seconds)
-        if any(state["recipe"][name] != table[name] for name in ("schedule", "optimizer", "loop")):
-            journal.warn("resumed with another schedule, optimizer or loop than before")
+        if any(state["recipe"][name] != table[name] for name in ("schedule", "optimizer", "loop", "evaluate")):
+            journal.warn("resumed with another schedule, optimizer, loop or evaluate than before")
     try:
         with _Signals() as signals, _Batches(run, processes) as batches:
             finished = _steps(run, processes, batches, journal, signals)
@@ -133,10 +133,11 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
             continue
         run.recent.append(total)
         journal.advance(run.step, run.seconds)
-        if run.step % loop.log_steps == 0:
+        if run.step % loop.log_steps == 0 or run.step == run.steps:
             rate = len(run.recent) * loop.batch / (run.seconds - run.logged)
             journal.record(loss=sum(run.recent) / len(run.recent), lr=lr, pictures_per_second=round(rate, 3))
             run.recent, run.logged = [], run.seconds
+        paused = time.monotonic()
         if loop.preview_steps and run.step % loop.preview_steps == 0:
             _preview(run, journal)
         if (loop.evaluate_steps and run.step % loop.evaluate_steps == 0) or run.step == run.steps:
@@ -144,6 +145,7 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
         if stop or run.step == run.steps or time.monotonic() - saved > 60 * loop.checkpoint_minutes:
             saved_last = _survive(journal, run.save)
             saved = time.monotonic()
+        run.logged += time.monotonic() - paused  # the rate is that of the steps
     return run.step >= run.steps and saved_last
 
 
@@ -168,9 +170,8 @@ def _evaluate(run: Run, journal: Journal) -> None:
         return
     journal.record(**scores)
     first = next(iter(scores.values()))
-    if first > run.best:
+    if first > run.best and _survive(journal, lambda: run.save_weights("best.safetensors")):
         run.best = first
-        _survive(journal, lambda: run.save_weights("best.safetensors"))
 
 
 def _preview(run: Run, journal: Journal) -> None:
@@ -252,7 +253,10 @@ def _prepare_worker(_: int) -> None:
 
 
 class _Signals:
-    """SIGTERM and SIGINT end the run after the step at hand; a second one ends it at once."""
+    """SIGTERM and SIGINT end the run after the step at hand; a second SIGINT (Ctrl-C) ends it at once.
+
+    A second SIGTERM does not: torchrun passes its own on to processes that were sent one already.
+    """
 
     def __enter__(self) -> _Signals:
         self.seen: list[int] = []
@@ -263,7 +267,8 @@ class _Signals:
 
     def _note(self, number: int, frame: Any) -> None:
         self.seen.append(number)
-        self.__exit__()
+        if number == signal.SIGINT:
+            signal.signal(number, self.before.get(number, signal.SIG_DFL))
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():

@@ -152,6 +152,11 @@ class Task:
             pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour
         )
         self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
+        if scaled := [pair for pair in self.held_out if pair.scale != 1]:
+            raise UserError(
+                f"evaluate.sources asks for {scaled[0].image} at scale {scaled[0].scale:g}, but pictures are scored as "
+                "they are; give a list without other scales"
+            )
 
     def __len__(self) -> int:
         return len(self.pairs)
