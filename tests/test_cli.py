@@ -1,6 +1,8 @@
 """The command line as a whole: every verb exists, help is light, mistakes are one line and exit code 2."""
 
 import importlib
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +42,8 @@ def test_help_lists_the_verbs():
         (["detect", ""], "an empty argument was given ('')"),
         (["eval", "", "--dataset", "bsds500"], "an empty argument was given ('')"),
         (["corrupt", "x.png", "--kind", "fog", "--out="], "an empty argument was given (--out=)"),
+        (["eval", "x", "--dataset", "bsds500", "--data", "~nobody-here/BSDS500"], "no data folder '~nobody-here"),
+        (["eval", "x", "--dataset", "bsds500", "--thresholds", "100000"], "--thresholds"),
         (["export", "tiny", "--to", "/proc/tiny.onnx"], "/proc"),
     ],
 )
@@ -49,6 +53,17 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, says):
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("pixeldiff: ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux")
+def test_names_that_are_no_text_are_told(tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff.jpg"
+    shutil.copy("docs/images/coffee.jpg", path)
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    command = [sys.executable, "-m", "pixeldiff", "detect", path]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "\\udcff.edges.png" in result.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

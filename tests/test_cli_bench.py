@@ -60,6 +60,9 @@ def test_large_pictures_and_existing_files(capsys, tmp_path, edge_onnx, monkeypa
     Image.new("RGB", (50, 40)).save(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png has 0\.0 megapixels"):
         bench.throughput(edge_onnx, 1, tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)  # Pillow raises from twice that on
+    with pytest.raises(UserError, match=r"no picture in .* could be read"):
+        bench.throughput(edge_onnx, 1, tmp_path)
     code, _, err = run(capsys, "bench", "--model", edge_onnx, "--json", tmp_path / "a.png")
     assert (code, "a.png exists; give another name or --overwrite" in err) == (2, True)
 

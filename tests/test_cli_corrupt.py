@@ -43,6 +43,22 @@ def test_a_folder_into_a_folder_keeps_what_exists(photo, tmp_path, capsys):
     assert (out / "photo.contrast-1.png").read_bytes() == before
 
 
+def test_results_named_by_a_glob_are_no_input(photo, tmp_path):
+    for _ in range(2):
+        assert run(*tmp_path.glob("*.png"), "--kind", "fog") == 0
+        assert run(tmp_path / "*.png", "--kind", "fog") == 0
+    assert {p.name for p in tmp_path.iterdir()} == {"photo.png", "photo.fog-1.png"}
+    assert run(tmp_path / "photo.fog-1.png", "--kind", "snow") == 0, "named alone it is meant"
+    assert (tmp_path / "photo.fog-1.snow-1.png").exists()
+
+
+def test_a_folder_with_a_dot_and_names_too_long(photo, tmp_path, capsys):
+    Image.open(photo).save(tmp_path / f"{'x' * 245}.png")
+    assert run(tmp_path, "--kind", "contrast", "-o", f"{tmp_path}/out.d/") == 1
+    assert (tmp_path / "out.d/photo.contrast-1.png").exists()
+    assert "File name too long" in capsys.readouterr().err
+
+
 def test_pictures_that_differ_in_their_suffix_only(photo):
     Image.open(photo).save(photo.with_suffix(".bmp"))
     assert run(photo.parent, "--kind", "contrast") == 0

@@ -52,8 +52,8 @@ def test_cache_does_only_what_is_new(tmp_path, maps, truths, monkeypatch):
     cache = tmp_path / "scores.json.cache"
     first = evaluate_edges(maps, truths, SETTINGS, cache=cache)
     assert len(done) == 6
-    with cache.open("a") as file:
-        file.write('{"key": "cut sho')  # what a killed run may leave
+    with cache.open("ab") as file:
+        file.write(b'\xff\n{"key": "cut sho')  # what a bad disk and a killed run may leave
     maps["p3"] = maps["p3"] ** 2
     changed = evaluate_edges(maps, truths, SETTINGS, cache=cache)
     assert len(done) == 7

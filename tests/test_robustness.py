@@ -205,9 +205,10 @@ def test_a_damaged_cifar_c_folder_is_named(cifar_c):
     np.save(cifar_c / "snow.npy", np.zeros((7, 32, 32, 3), np.uint8))
     with pytest.raises(UserError, match="not the test set five times"):
         next(source.batches(("snow", 1), 4))
-    np.save(cifar_c / "labels.npy", np.zeros(7, np.uint8))
-    with pytest.raises(UserError, match="7 labels"):
-        PublishedCifarC(cifar_c)
+    for wrong in (np.zeros(7, np.uint8), np.zeros(0, np.uint8), np.zeros(20), np.zeros((20, 1), np.uint8)):
+        np.save(cifar_c / "labels.npy", wrong)
+        with pytest.raises(UserError, match="not the labels of a test set five times"):
+            PublishedCifarC(cifar_c)
     (cifar_c / "labels.npy").write_bytes(b"no")
     with pytest.raises(UserError, match=r"labels\.npy"):
         PublishedCifarC(cifar_c)

@@ -140,6 +140,13 @@ def test_arguments_of_the_session(edge_onnx):
     ]
 
 
+@pytest.mark.parametrize(("memory", "budget"), [(512, 256), (4096, 1000), (32768, 4096)])
+def test_the_budget_follows_the_machine(memory, budget, edge_onnx, monkeypatch):
+    size = {"SC_PAGE_SIZE": 10**6, "SC_PHYS_PAGES": memory}
+    monkeypatch.setattr("os.sysconf", size.get)
+    assert EdgeDetector(edge_onnx).memory_budget == budget * 10**6
+
+
 def test_a_file_without_a_recipe_for_tiles_is_explained(detector, rng):
     detector.metadata.pop("tiles")
     detector.memory_budget = 1

@@ -71,6 +71,23 @@ def test_bad_pictures_are_refused_in_words(name, client, bad_pictures):
     assert client.get("/healthz").json()["pending"] == 0
 
 
+def test_sound_pictures_of_other_kinds_are_not_called_damaged(client):
+    for pixels, says in (
+        (np.full((9, 9), 70000, np.int32), "8 or 16 bits"),
+        (np.full((9, 9), 2.0, "f4"), "full scale"),
+    ):
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "TIFF")
+        answer = client.post("/api/edges", content=file.getvalue())
+        assert answer.status_code == 422
+        assert says in answer.json()["error"]
+
+
+def test_names_of_networks_may_be_any(edge_onnx):
+    offered = TestClient(serving.create_app({"mro": edge_onnx, "_v1_": edge_onnx})).get("/api/models").json()
+    assert [one["name"] for one in offered] == ["mro", "_v1_"]
+
+
 def test_other_refusals(client, picture):
     def refused(**request):
         answer = client.post("/api/edges", **request)
@@ -213,6 +230,10 @@ def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch
     assert "no weights file" in failed("--weights", tmp_path / "x.onnx")
     (tmp_path / "cut.onnx").write_bytes(edge_onnx.read_bytes()[:1000])
     assert "cut.onnx" in failed("--weights", tmp_path / "cut.onnx")
+    (tmp_path / "other").mkdir()
+    twin = tmp_path / "other" / edge_onnx.name
+    twin.write_bytes(edge_onnx.read_bytes())
+    assert "would both be called" in failed("--weights", edge_onnx, "--weights", twin)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

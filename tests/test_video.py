@@ -206,6 +206,13 @@ def test_the_command(run, clip, tmp_path):
     assert (tmp_path / "folder" / "clip.edges.mp4").exists()
 
 
+def test_names_with_a_colon(run, clip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clip.rename("12:30:05.mp4")
+    assert run("12:30:05.mp4", "-o", "out:1.mp4")[0] == 0
+    assert len(read_clip(tmp_path / "out:1.mp4")[0]) == 12
+
+
 def test_one_bad_video_does_not_stop_the_others(run, clip, tmp_path):
     (tmp_path / "text.mp4").write_text("not a video")
     code, out, err = run(tmp_path / "text.mp4", clip)
@@ -231,6 +238,7 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         "is not a video that can be read": [tmp_path / "text.mp4"],
         "has no video stream": [tmp_path / "sound.mp4"],
         "cannot write": [clip, "-o", tmp_path / "file" / "out.mp4"],
+        "'-' is no name": [clip, "-o", "-"],
         "no kind of video": [clip, "-o", tmp_path / "out.png"],
         "the input itself": [clip, "-o", clip, "--overwrite"],
         "separate runs": [clip, tmp_path / "photo.jpg"],

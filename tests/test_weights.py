@@ -41,6 +41,13 @@ def test_card_is_true(name: str) -> None:
     assert card["command"].startswith("pixeldiff ")
 
 
+def test_a_file_called_like_a_network_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").write_text("notes")
+    assert weights.resolve("tiny", ".onnx") == weights.FOLDER / "tiny.onnx"
+    assert weights.resolve("./tiny", ".onnx") == Path("tiny")
+
+
 def test_every_shipped_file_has_a_card() -> None:
     files = {path.stem for suffix in ("onnx", "pdn", "safetensors") for path in weights.FOLDER.glob(f"*.{suffix}")}
     assert files <= weights.cards().keys()

@@ -5,8 +5,8 @@ import { defineConfig } from "vite";
 
 const here = import.meta.dirname;
 const page = resolve(here, "../src/pixeldiff/serve/page");
-const weights = resolve(process.env.PIXELDIFF_WEIGHTS ?? resolve(here, "../src/pixeldiff/weights"));
-const out = resolve(process.env.PIXELDIFF_WEB_OUT ?? resolve(here, "dist"));
+const weights = resolve(here, "..", process.env.PIXELDIFF_WEIGHTS ?? "src/pixeldiff/weights"); // make runs this in web/
+const out = resolve(here, "..", process.env.PIXELDIFF_WEB_OUT ?? "web/dist");
 
 // One page, two engines: the import of ./engine.js means the file here.
 const localEngine = {

@@ -14,7 +14,8 @@ BSDS500 = "BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/b
 def find_root(root: str | Path, origin: str) -> Path:
     """A data folder: as given, or under PIXELDIFF_DATA. `origin` says where to get it."""
     base = os.environ.get("PIXELDIFF_DATA")
-    for path in (Path(root).expanduser(), *([Path(base) / root] if base else [])):
+    here = Path(os.path.expanduser(root))  # as it is where ~name is nobody's; Path.expanduser raises
+    for path in (here, *([Path(os.path.expanduser(base)) / root] if base else [])):
         if path.is_dir():
             return path
     raise UserError(

@@ -203,8 +203,10 @@ class PublishedCifarC:
     def __init__(self, folder: Path, limit: int | None = None) -> None:
         self.folder = folder
         labels = self._read("labels")
-        if len(labels) % len(SEVERITIES):
-            raise UserError(f"{folder / 'labels.npy'} has {len(labels)} labels, not a test set five times")
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % len(SEVERITIES):
+            raise UserError(
+                f"{folder / 'labels.npy'} holds {labels.dtype} {labels.shape}, not the labels of a test set five times"
+            )
         self.size = len(labels) // len(SEVERITIES)
         self.labels = labels[: min(limit or self.size, self.size)]
 

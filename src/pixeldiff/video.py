@@ -227,7 +227,7 @@ class _Writer:
 
         self.report = report
         self._source = source
-        self._container = av.open(str(path), "w")
+        self._container = av.open(str(path.absolute()), "w")  # relative, 12:30.mp4 would have a protocol
         self._video: Any = None
         self._audio: Any = None
         self._early: list[Any] = []
@@ -305,7 +305,7 @@ def _open(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"no file {path}; check the name")
     try:
-        container = av.open(str(path))
+        container = av.open(str(path.absolute()))
     except (av.error.FFmpegError, OSError) as error:
         raise UserError(f"{path} is not a video that can be read; use MP4, MKV, MOV, WebM or AVI") from error
     if not container.streams.video:

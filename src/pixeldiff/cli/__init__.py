@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import sys
+import warnings
 
 import click
 
@@ -60,6 +61,9 @@ def app() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line, never a traceback. A verb may return its exit code."""
+    if getattr(sys.stdout, "errors", None) == "strict":  # names of files may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    warnings.filterwarnings("ignore", module="PIL")  # about odd files; what matters comes as an error
     try:
         _refuse_empty(sys.argv[1:] if arguments is None else arguments)
         result = app.main(arguments, prog_name="pixeldiff", standalone_mode=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,9 @@ SHEET_SIDE = 150  # the longer side of a picture on the sheet
 @click.option("--kind", required=True, help="A corruption such as fog, or all for a contact sheet.")
 @click.option("--severity", type=click.IntRange(1, 5), default=1, show_default=True, help="1 to 5.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="One seed, one result.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Folder for the results, or the file for one picture."
-)
+@click.option("-o", "--out", help="Folder for the results, or the file for one picture.")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
-def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: Path | None, overwrite: bool) -> int:
+def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: str | None, overwrite: bool) -> int:
     """Write damaged copies of IMAGES (pictures, folders or globs): photo.jpg becomes photo.fog-3.png.
 
     With --kind all: a sheet of the 15 kinds at the 5 severities, photo.corruptions.png. The exit code is 1 if some
@@ -43,13 +42,13 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
     if not jobs and not failures:
         raise UserError(f"only earlier results in {' '.join(images)}; name a file to corrupt it again")
     for source, target in jobs.items():
-        if target.exists() and not overwrite:
-            click.echo(f"{target} {KEPT}")
-            continue
         try:
+            if target.exists() and not overwrite:
+                click.echo(f"{target} {KEPT}")
+                continue
             pictures.write_whole(target, _encode(_damaged(pictures.read8(source), kind, severity, seed), target))
             click.echo(str(target))
-        except UserError as error:
+        except (UserError, OSError) as error:  # the system's: a name too long to look for
             failures.append(str(error))
     if failures and len(images) == len(failures) == 1 and len(jobs) <= 1:
         raise UserError(failures[0])
@@ -58,11 +57,13 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: P
     return 1 if failures else 0
 
 
-def _plan(images: tuple[str, ...], out: Path | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
-    """Picture -> result, and what was not found. Earlier results of a folder are no input."""
-    folder = out if out is not None and (out.is_dir() or not out.suffix) else None
+def _plan(images: tuple[str, ...], given: str | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
+    """Picture -> result, and what was not found. An earlier result is input only where it alone is named."""
+    out = None if given is None else Path(given)
+    folder = out if given and out and (out.is_dir() or not out.suffix or given.endswith(("/", os.sep))) else None
     found = find_pictures(images, folder)
-    files = [(one, root) for one, root in found.files if root is None or not _is_result(one)]
+    alone = len(images) == 1 and Path(images[0]).is_file()
+    files = [(one, root) for one, root in found.files if alone or not _is_result(one)]
     if out is not None and folder is None:
         if not files and found.missing:
             raise UserError(found.missing[0])

@@ -8,7 +8,6 @@ import math
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -110,6 +109,8 @@ def detect(
     """
     if model and weights:
         raise UserError("--model and --weights exclude each other; give one of them")
+    if out == "-":
+        raise UserError("-o '-' is no name; give the name of a file or a folder")
     scales = PAPER_SCALES if multi_scale else None
     if any(Path(one).suffix.lower() in VIDEO_SUFFIXES for one in inputs):
         if len(inputs) > 1:  # a shell has spread a glob
@@ -121,7 +122,6 @@ def detect(
         return _detect_videos(inputs, out, weights or model or "tiny", options, temporal, threads or cores(), as_json)
     if temporal:
         raise UserError("--temporal is for videos; leave it out for pictures")
-    warnings.simplefilter("ignore")  # Pillow warns about odd files; what matters comes as an error
     target, folder = _destination(inputs, out)
     format_ = _format(format_, target)
     found = find_pictures(inputs, folder)
@@ -241,8 +241,6 @@ def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None,
     """(file, folder) that -o names: a file only for one picture and a name with a format's suffix."""
     if out is None:
         return None, None
-    if out in ("", "-"):
-        raise UserError(f"-o {out!r} is no name; give the name of a file or a folder")
     path = Path(out)
     if path.is_dir() or out.endswith(("/", os.sep)):
         return None, path

@@ -75,7 +75,13 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 )
 @click.option("--no-nms", is_flag=True, help="The maps are thin already.")
 @click.option("--ceval", is_flag=True, help="Score the maps as they are: no suppression, no thinning.")
-@click.option("--thresholds", type=int, default=99, show_default=True, help="How many, evenly spaced in 0 to 1.")
+@click.option(
+    "--thresholds",
+    type=click.IntRange(1, 10_000),
+    default=99,
+    show_default=True,
+    help="How many, evenly spaced in 0 to 1.",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Pictures at a time; by default one per core.")
 @click.option("--json", "json_file", type=_FILE, help="Write the scores; counts per picture are kept beside it.")
 @click.option("--plot", type=_FILE, help="Draw precision-recall curves: .png, .svg or .pdf.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import warnings
 from pathlib import Path
 
 import click
@@ -31,10 +30,12 @@ def serve(
         from pixeldiff.serve.app import create_app, shipped
     except ImportError as error:
         raise UserError(f"serve needs {error.name}; install it with: pip install 'pixeldiff[serve]'") from error
-    models = {}
+    models: dict[str, Path] = {}
     for path in weights:
         if not path.is_file() or path.suffix != ".onnx":
             raise UserError(f"no weights file {path}; give an .onnx file written by pixeldiff export")
+        if path.stem in models:
+            raise UserError(f"{models[path.stem]} and {path} would both be called {path.stem}; rename one of them")
         EdgeDetector(path)  # a damaged file is told now, not to each client
         models[path.stem] = path
     models |= {name: path for name, path in shipped().items() if name not in models}
@@ -43,9 +44,8 @@ def serve(
     workers = workers or cores()
     app = create_app(models, workers, max(1, cores() // workers), queue, cors)
     listener = _listen(host, port)
-    click.echo(f"http://{host}:{listener.getsockname()[1]}")
+    click.echo(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}")
     # What clients send wrong is told to them; it is no matter for the log.
-    warnings.simplefilter("ignore")
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     # Headers are read up to here, so that those too long get an answer instead of a closed connection.
     config = uvicorn.Config(

@@ -192,7 +192,7 @@ class _Cache:
         self.lines: dict[str, dict[str, Any]] = {}
         if path is None or not path.exists():
             return
-        for line in path.read_text().splitlines():
+        for line in path.read_text(errors="replace").splitlines():
             try:
                 entry = json.loads(line)
                 self.lines[entry["key"]] = entry

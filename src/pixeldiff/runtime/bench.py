@@ -138,7 +138,7 @@ def _refuse_large(found: Found) -> None:
         try:
             with Image.open(path) as file:
                 pixels = file.width * file.height
-        except OSError:
+        except (OSError, Image.DecompressionBombError):
             continue  # detecting will say what is wrong with it
         if pixels > LARGEST:
             raise UserError(

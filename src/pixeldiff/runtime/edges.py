@@ -171,12 +171,12 @@ def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, An
 
 
 def _default_budget() -> int:
-    """A gigabyte, or an eighth of a larger machine's memory."""
+    """A gigabyte, or an eighth of a larger machine's memory, or half of a smaller one's."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not a POSIX system
-        memory = 0
-    return max(10**9, memory // 8)
+        return 10**9
+    return min(max(10**9, memory // 8), memory // 2)
 
 
 def _checked_scales(scales: Sequence[float] | None) -> Sequence[float]:

@@ -189,7 +189,7 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def _add_api(app: FastAPI, desk: Desk) -> None:
-    Name = Enum("Name", {name: name for name in desk.models}, type=str)  # type: ignore[misc]
+    Name = Enum("Name", {f"m{k}": name for k, name in enumerate(desk.models)}, type=str)  # type: ignore[misc]
     default = Name(desk.default)
 
     @app.get("/healthz")

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from PIL import Image, UnidentifiedImageError
 
 from pixeldiff import image as pictures
+from pixeldiff.errors import UserError
 from pixeldiff.image import Picture
 
 MAX_BYTES = 32 * 2**20
@@ -137,6 +138,8 @@ def decode(content: bytes) -> Picture:
             raise _too_many_pixels()
         try:
             return pictures.from_pil(file)
+        except UserError as error:
+            raise Refused(422, str(error)) from error
         except Exception as error:
             raise Refused(422, "the picture is damaged or cut short; save it again") from error
 

@@ -39,13 +39,15 @@ def find(name: str, suffix: str) -> Path:
 
 
 def resolve(given: str | os.PathLike[str], suffix: str) -> Path:
-    """A weights file as given, or the shipped one of that name."""
-    path = Path(given)
+    """The shipped weights of that name (also where a file here is called tiny), or a file as given."""
+    name, path = os.fspath(given), Path(given)
+    if name == path.name and (shipped := FOLDER / f"{canonical_name(name)}{suffix}").is_file():
+        return shipped
     if path.is_file():
         return path
     if path.suffix in (*TORCH_SUFFIXES, ".onnx", ".pdn"):
         raise UserError(f"no weights file {path}; check the name")
-    return find(os.fspath(given), suffix)
+    return find(name, suffix)
 
 
 def runnable(given: str | os.PathLike[str], suffix: str) -> Path:

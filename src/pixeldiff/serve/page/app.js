@@ -4,7 +4,8 @@ import * as engine from "./engine.js";
 const at = (id) => document.getElementById(id);
 let picture = null; // {blob, name, bitmap}
 let result = null; // {width, height, levels}
-let turn = 0; // the last picture or setting wins
+let arrival = 0; // the last picture wins
+let turn = 0; // so does the last detection
 
 function say(text, wrong = false) {
   at("message").textContent = text;
@@ -20,7 +21,7 @@ const settings = () => ({
 
 async function take(blob, name) {
   stopCamera();
-  const mine = ++turn;
+  const mine = ++arrival;
   let bitmap;
   try {
     bitmap = await createImageBitmap(blob, { imageOrientation: "from-image" });
@@ -28,7 +29,7 @@ async function take(blob, name) {
     say("This file is not a picture that the browser can show. Try a JPEG, PNG or WebP.", true);
     return;
   }
-  if (mine !== turn) return;
+  if (mine !== arrival) return;
   picture = { blob, name: name.replace(/\.[^.]*$/, "") || "picture", bitmap };
   result = null;
   const photo = at("photo");
