@@ -23,9 +23,10 @@ from pixeldiff.export import export_weights
 from pixeldiff.export_packed import export_packed
 from pixeldiff.models import pidinet
 from pixeldiff.recipe import Recipe, as_table, parse_recipe, read_recipe
-from pixeldiff.weights import FOLDER, canonical_name, sha256
+from pixeldiff.weights import canonical_name, sha256
 
 ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed package
 
 
 class Kind(NamedTuple):
