@@ -276,7 +276,7 @@ class _Signals:
 
 
 def keep_memory() -> None:
-    """Let glibc keep freed blocks: handing activations back to the system costs a fifth of each step on a CPU."""
+    """Let glibc keep freed blocks: handed back to the system, the maps of a wide network come again as page faults."""
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
