@@ -202,6 +202,8 @@ def test_the_command(run, clip, tmp_path):
     code, out, _ = run(clip, "-o", tmp_path / "x.mkv", "--invert", "--thin", "--threshold", "0.3", "--json")
     assert (code, json.loads(out)["results"][0]["frames"]) == (0, 12)
     assert np.mean(read_clip(tmp_path / "x.mkv")[0][0]) > 128
+    assert run(clip, "-o", f"{tmp_path}/other.mp4/")[0] == 0
+    assert (tmp_path / "other.mp4" / "clip.edges.mp4").exists()
     assert run(clip, "-o", tmp_path / "folder")[0] == 0
     assert (tmp_path / "folder" / "clip.edges.mp4").exists()
 

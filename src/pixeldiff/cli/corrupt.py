@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.folder import KEPT, Found, find_pictures, plan_jobs, refuse_itself
+from pixeldiff.runtime.folder import KEPT, Found, find_pictures, names_folder, plan_jobs, refuse_itself
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 SHEET_SIDE = 150  # the longer side of a picture on the sheet
@@ -59,8 +58,8 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: s
 
 def _plan(images: tuple[str, ...], given: str | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
     """Picture -> result, and what was not found. An earlier result is input only where it alone is named."""
-    out = None if given is None else Path(given)
-    folder = out if given and out and (out.is_dir() or not out.suffix or given.endswith(("/", os.sep))) else None
+    out = Path(given) if given else None
+    folder = out if given and (names_folder(given) or not Path(given).suffix) else None
     found = find_pictures(images, folder)
     alone = len(images) == 1 and Path(images[0]).is_file()
     files = [(one, root) for one, root in found.files if alone or not _is_result(one)]

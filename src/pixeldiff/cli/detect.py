@@ -29,6 +29,7 @@ from pixeldiff.runtime.folder import (
     find_pictures,
     is_result,
     matches,
+    names_folder,
     open_streams,
     plan_jobs,
     refuse_itself,
@@ -181,10 +182,10 @@ def _detect_videos(
 
     if others := [one for one in inputs if Path(one).suffix.lower() not in VIDEO_SUFFIXES]:
         raise UserError(f"{others[0]} is not a video; give videos and pictures in separate runs")
-    as_file = out is not None and Path(out).suffix.lower() in WRITTEN and not Path(out).is_dir()
+    as_file = out is not None and Path(out).suffix.lower() in WRITTEN and not names_folder(out)
     if as_file and len(inputs) > 1:
         raise UserError(f"-o {out} is one file, but there are {len(inputs)} videos; give a folder")
-    if out is not None and not as_file and Path(out).suffix and not Path(out).is_dir():
+    if out is not None and not as_file and Path(out).suffix and not names_folder(out):
         raise UserError(f"-o {out} is no kind of video that is written; use {' '.join(WRITTEN)} or a folder")
     folder = None if out is None else Path(out).parent if as_file else Path(out)
     if folder:
@@ -242,7 +243,7 @@ def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None,
     if out is None:
         return None, None
     path = Path(out)
-    if path.is_dir() or out.endswith(("/", os.sep)):
+    if names_folder(out):
         return None, path
     if path.suffix[1:].lower() not in FORMATS:
         one = len(inputs) == 1 and not Path(inputs[0]).is_dir()

@@ -187,6 +187,11 @@ def plan_jobs(found: Found, out: Path | None, ending: str) -> list[Job]:
     return jobs
 
 
+def names_folder(out: str) -> bool:
+    """Whether -o means a folder whatever its suffix: it is one, or is written like one."""
+    return Path(out).is_dir() or out.endswith(("/", os.sep))
+
+
 def refuse_itself(source: Path, target: Path) -> None:
     """A result never takes the place of what it was made from, --overwrite or not."""
     if target.exists() and source.exists() and target.samefile(source):
