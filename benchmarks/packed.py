@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 import torch.nn.functional as F
 from machine import machine
@@ -34,6 +33,7 @@ from torch import Tensor, nn
 
 from pixeldiff import _native, image
 from pixeldiff.binary import RPReLU
+from pixeldiff.engine import onnxruntime
 from pixeldiff.export_packed import pack_model
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model

@@ -5,13 +5,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError
 from pixeldiff.compat.controlnet import PidiNetDetector
+from pixeldiff.engine import onnxruntime
 from pixeldiff.runtime.folder import Options
 from pixeldiff.runtime.formats import grey_levels
 

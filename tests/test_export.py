@@ -1,12 +1,12 @@
 """torch unfused, torch fused and ONNX agree on probabilities, on pictures and on odd sizes."""
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from PIL import Image
 
 from pixeldiff.checkpoint import load_model
+from pixeldiff.engine import onnxruntime
 from pixeldiff.errors import UserError
 from pixeldiff.export import OUTPUTS, PARITY, align_channels, export_onnx, export_weights
 from pixeldiff.layers import fuse

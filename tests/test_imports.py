@@ -15,13 +15,14 @@ HEAVY = {"torch", "onnx", "onnxscript", "safetensors", "tensorboard", "tomli", "
 # What a light room may itself know of: image and metrics are leaves, runtime stands on them, cli on everything.
 ALLOWED = {
     "errors": set(),
+    "engine": set(),
     "weights": {"errors"},
     "image": {"errors"},
     "cifar": {"errors"},
     "folders": {"errors", "image"},
     "lbp": set(),
     "metrics": {"errors", "_native", "image", "folders"},
-    "runtime": {"errors", "weights", "image", "metrics", "_native"},
+    "runtime": {"errors", "engine", "weights", "image", "metrics", "_native"},
     "video": {"errors", "image", "metrics", "runtime"},
     "serve": {"errors", "weights", "image", "runtime"},
     "corruptions": {"errors"},

@@ -175,7 +175,7 @@ def _write_graph(graph: EdgeGraph, path: Path) -> None:
 
 def _deviation(model: PiDiNet, path: Path) -> float:
     """Largest difference of probabilities on seeded noise of even and odd sizes, one and two pictures."""
-    import onnxruntime
+    from pixeldiff.engine import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # small pictures; waiting threads would cost more than they help

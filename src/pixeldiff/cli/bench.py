@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 import numpy as np
-import onnxruntime
 
 from pixeldiff import image, weights
+from pixeldiff.engine import onnxruntime
 from pixeldiff.errors import UserError
 from pixeldiff.folders import refuse_existing
 from pixeldiff.runtime import bench as measure

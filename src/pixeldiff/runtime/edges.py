@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-import onnxruntime
 
 from pixeldiff import image as pictures
 from pixeldiff import weights
+from pixeldiff.engine import onnxruntime
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 
