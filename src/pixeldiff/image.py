@@ -180,6 +180,17 @@ def resize(array: NDArray[Any], size: tuple[int, int], rows: slice = slice(None)
     return result
 
 
+def reduce(picture: Picture, size: tuple[int, int]) -> Picture:
+    """A picture made smaller, smooth: each new pixel is a mean over all that it covers (Pillow's bilinear)."""
+    if picture.shape[:2] == size:
+        return picture
+    to = (size[1], size[0])
+    if picture.dtype == np.uint8:
+        return np.asarray(Image.fromarray(picture).resize(to, Image.Resampling.BILINEAR))
+    planes = [np.asarray(Image.fromarray(picture[..., c]).resize(to, Image.Resampling.BILINEAR)) for c in range(3)]
+    return np.stack(planes, -1).clip(0, 1)
+
+
 def _between(
     wanted: NDArray[np.int64], size: int, source: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatMap]:

@@ -167,7 +167,7 @@ def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> fl
         "import re, resource, sys\n"
         "from pixeldiff.runtime.bench import synthetic_picture\n"
         "from pixeldiff.runtime.edges import EdgeDetector\n"
-        f"EdgeDetector({str(model)!r}, threads={threads})(synthetic_picture{size})\n"
+        f"EdgeDetector({str(model)!r}, threads={threads}, size='full')(synthetic_picture{size})\n"
         # Linux: getrusage would also count the process that started this one, from before the new program was loaded.
         "if sys.platform == 'linux':\n"
         "    print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 2**10)\n"
