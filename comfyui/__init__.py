@@ -40,7 +40,9 @@ class PixeldiffEdges:
                 "thin": ("BOOLEAN", {"default": False}),
                 "threshold": ("FLOAT", {"default": 0.0, "min": 0.0, "max": 1.0, "step": 0.01}),
                 "invert": ("BOOLEAN", {"default": False}),
-            }
+            },
+            # Not required, so that workflows saved without it still run.
+            "optional": {"size": ("INT", {"default": 0, "min": 0, "max": 16384, "step": 64})},
         }
 
     def detect(
@@ -51,11 +53,13 @@ class PixeldiffEdges:
         thin: bool = False,
         threshold: float = 0.0,
         invert: bool = False,
+        size: int = 0,
     ) -> tuple[torch.Tensor]:
-        """A threshold of 0 leaves the map soft."""
+        """A threshold of 0 leaves the map soft; `size` is the longest side the network sees, 0 leaves it the choice."""
         batch = np.clip(image.detach().cpu().float().numpy(), 0, 1)
         options = Options(thin=thin, threshold=threshold or None, invert=invert)
-        edges = np.stack([options.finish(one) for one in _detector(model, preprocess).maps(list(batch), thin=thin)])
+        maps = _detector(model, preprocess).maps(list(batch), thin=thin, size=size or None)
+        edges = np.stack([options.finish(one) for one in maps])
         return (torch.from_numpy(edges)[..., None].repeat(1, 1, 1, 3),)
 
 

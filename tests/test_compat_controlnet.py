@@ -68,6 +68,85 @@ def test_styles(detector, photo):
     assert set(np.unique(detector(photo, scribble=True, output_type="np"))) <= {0, 255}
 
 
+@pytest.mark.parametrize("safe", [False, True])
+def test_the_filter_comes_before_the_safe_levels(detector, photo, safe):
+    soft = detector.maps([photo])[0]
+    between = (soft > 0.5) & (soft < 2 / 3)  # the other order would make these black
+    assert between.any()
+    drawn = detector(photo, safe=safe, apply_filter=True, output_type="np")[..., 0]
+    np.testing.assert_array_equal(drawn, 255 * (soft > 0.5))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u4", "u8", ">i4"])
+def test_wide_whole_numbers_are_levels(detector, photo, dtype):
+    levels = photo // 2  # of which int8 has no more
+    expected = detector(levels, output_type="np")
+    np.testing.assert_array_equal(detector(levels.astype(dtype), output_type="np"), expected)
+    grey = levels[..., 0]
+    np.testing.assert_array_equal(detector(grey.astype(dtype), output_type="np"), detector(grey, output_type="np"))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u2", ">u2"])
+def test_numbers_with_a_full_scale_of_their_own(detector, photo, dtype):
+    scaled = photo.astype(np.uint16) * 257 if dtype.endswith("u2") else photo / 255
+    expected = detector(photo, output_type="np")
+    np.testing.assert_array_equal(detector(scaled.astype(dtype), output_type="np"), expected)
+
+
+def test_truth_values_are_black_and_white(detector, photo):
+    mask = photo[..., 0] > 128
+    expected = detector(np.where(mask, np.uint8(255), np.uint8(0)), output_type="np")
+    np.testing.assert_array_equal(detector(mask, output_type="np"), expected)
+
+
+@pytest.mark.parametrize("wrong", [np.full((9, 9, 3), 256), np.full((9, 9, 3), -1), np.full((9, 9, 3), 255.0)])
+def test_numbers_without_a_scale_are_refused(detector, wrong):
+    with pytest.raises(UserError, match="pixels"):
+        detector(wrong)
+
+
+@pytest.mark.parametrize("old", [{"return_pil": True}, {"return_pil": False}, {"output_type": False}])
+def test_the_words_of_older_programs(detector, photo, old):
+    with pytest.warns(DeprecationWarning, match='use output_type="pil" or "np"'):
+        result = detector(photo, **old)
+    assert isinstance(result, Image.Image if old == {"return_pil": True} else np.ndarray)
+    np.testing.assert_array_equal(np.asarray(result), detector(photo, output_type="np"))
+
+
+def test_unknown_keywords_change_nothing_and_are_told(detector, photo):
+    with pytest.warns(UserWarning, match="without effect here: upscale_method, steps"):
+        result = detector(photo, output_type="np", upscale_method="INTER_AREA", steps=3)
+    np.testing.assert_array_equal(result, detector(photo, output_type="np"))
+
+
+def test_words_and_their_order_are_those_of_controlnet_aux(edge_onnx, detector, photo):
+    positional = PidiNetDetector.from_pretrained(edge_onnx.parent, edge_onnx.name, None, True)
+    by_name = PidiNetDetector.from_pretrained(
+        pretrained_model_or_path=edge_onnx.parent, filename=edge_onnx.name, cache_dir=None, local_files_only=False
+    )
+    expected = detector(photo, 128, 64, safe=True, output_type="np", scribble=False, apply_filter=False)
+    for one in (positional, by_name):
+        np.testing.assert_array_equal(one(photo, 128, 64, True, "np", False, False), expected)
+
+
+def test_size_is_what_the_network_sees(edge_onnx, detector, rng):
+    photo = rng.integers(0, 256, (60, 1100, 3), dtype=np.uint8)
+    own = EdgeDetector(edge_onnx)
+
+    def drawn(edges):
+        return np.repeat(grey_levels(edges)[..., None], 3, axis=2)
+
+    for size in (None, "full", 500):
+        np.testing.assert_array_equal(detector(photo, output_type="np", size=size), drawn(own(photo, size=size)))
+    assert (detector(photo, output_type="np") != detector(photo, output_type="np", size="full")).any()
+    # A resolution that was asked for is kept to, however large; both together mean both.
+    wide = rng.integers(0, 256, (64, 1152, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np"), drawn(own(wide, size="full")))
+    np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np", size=500), drawn(own(wide, size=500)))
+    with pytest.raises(UserError, match="size is the longest side"):
+        detector(photo, size=1)
+
+
 def test_scribble_thickens_a_line():
     from pixeldiff.compat.controlnet import _pen
 
@@ -130,3 +209,14 @@ def test_comfyui_node(edge_onnx, rng):
     assert pack._detector(str(edge_onnx), "correct") is pack._detector(str(edge_onnx), "correct")
     (old,) = node().detect(batch, **options, preprocess="controlnet")
     assert not torch.allclose(old, edges)
+
+
+def test_comfyui_size(edge_onnx, rng):
+    node = load_pack().NODE_CLASS_MAPPINGS["PixeldiffEdges"]
+    kind, widget = node.INPUT_TYPES()["optional"]["size"]
+    assert (kind, widget["default"]) == ("INT", 0)
+    photo = rng.random((40, 1100, 3), dtype=np.float32)
+    own = EdgeDetector(edge_onnx)
+    for given, size in ((0, None), (512, 512), (2048, "full")):
+        (edges,) = node().detect(torch.from_numpy(photo)[None], model=str(edge_onnx), size=given)
+        np.testing.assert_allclose(edges[0, ..., 0], own(photo, size=size), atol=1e-6)

@@ -3,9 +3,10 @@
     detector = PidiNetDetector.from_pretrained("tiny")
     lines = detector(image, detect_resolution=512, image_resolution=512, safe=True)
 
-The usual wrapper feeds the network BGR / 255 without normalisation, changes the picture's size and takes one at a time.
-Here the picture is prepared as the network was trained, keeps its size unless a resolution is asked for, and may be a
-list. `preprocess="controlnet"` gives the old maps, for generators trained on such.
+It takes what PidiNetDetector of controlnet_aux 0.0.10 takes. That one feeds the network BGR / 255 without
+normalisation, changes the picture's size and takes one at a time. Here the picture is prepared as the network was
+trained, keeps its size unless a resolution is asked for, and may be a list. `preprocess="controlnet"` gives the old
+maps, for generators trained on such.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ class PidiNetDetector:
         pretrained_model_or_path: str | os.PathLike[str] = "tiny",
         filename: str | None = None,
         cache_dir: str | None = None,
+        local_files_only: bool = False,
+        *,
         preprocess: str = "correct",
     ) -> PidiNetDetector:
         """A shipped network's name, an .onnx file, or a folder with one (`filename` says which).
 
-        The name of a hub repository stands for the shipped `tiny`; nothing is ever downloaded (`cache_dir` is unused).
+        The name of a hub repository stands for the shipped `tiny`; nothing is ever downloaded, whatever `cache_dir` and
+        `local_files_only` say.
         """
         return cls(EdgeDetector(_weights(pretrained_model_or_path, filename)), preprocess)
 
@@ -63,32 +67,36 @@ class PidiNetDetector:
         detect_resolution: int | None = None,
         image_resolution: int | None = None,
         safe: bool = False,
-        output_type: str = "pil",
+        output_type: str | bool = "pil",
         scribble: bool = False,
         apply_filter: bool = False,
+        *,
+        size: int | str | None = None,
+        **others: Any,
     ) -> Any:
-        """White edges on black, RGB, for a picture (Pillow, uint8 array or path), or a list of them for a list.
+        """White edges on black, RGB, for a picture (Pillow, array or path), or a list of them for a list.
 
         `detect_resolution` scales the shorter side for the network, `image_resolution` that of the result, both to
-        multiples of 64; without them the sizes stay. `safe` rounds to three levels, `apply_filter` to black and
-        white at one half, `scribble` draws strong lines as if with a pen. `output_type` is "pil" or "np".
+        multiples of 64; without them the sizes stay. `size` is the longest side the network sees, as EdgeDetector
+        takes it; a `detect_resolution` alone is kept to. `apply_filter` makes the map black and white at one half,
+        then `safe` rounds it to three levels, `scribble` draws strong lines as if with a pen. `output_type` is "pil"
+        or "np", in older programs `return_pil`. Other keywords change nothing.
         """
-        if output_type not in ("pil", "np"):
-            raise UserError(f'output_type is "pil" or "np", not {output_type!r}')
+        as_pil = _wants_pil(output_type, others)
         many = list(input_image) if isinstance(input_image, list | tuple) else [input_image]
-        loaded = [pictures.as_8_bit(pictures.load(one)) for one in many]
+        loaded = [pictures.as_8_bit(pictures.load(_as_levels(one))) for one in many]
         seen = [_scaled(one, detect_resolution) for one in loaded]
-        maps = self.maps(seen)
+        if size is None and detect_resolution is not None:
+            size = "full"
         results = []
-        for source, edges in zip(loaded, maps, strict=True):
-            size = _scaled_size(source, image_resolution)
-            drawn = _styled(edges, size, safe, scribble, apply_filter)
-            results.append(Image.fromarray(drawn) if output_type == "pil" else drawn)
+        for source, edges in zip(loaded, self.maps(seen, size=size), strict=True):
+            drawn = _styled(edges, _scaled_size(source, image_resolution), safe, scribble, apply_filter)
+            results.append(Image.fromarray(drawn) if as_pil else drawn)
         return results if isinstance(input_image, list | tuple) else results[0]
 
-    def maps(self, batch: list[Picture], thin: bool = False) -> list[FloatMap]:
+    def maps(self, batch: list[Picture], thin: bool = False, size: int | str | None = None) -> list[FloatMap]:
         """The plain edge maps of pictures, float32 in [0, 1], each of its picture's size."""
-        return self.detector([self._prepared(one) for one in batch], thin=thin)
+        return self.detector([self._prepared(one) for one in batch], thin=thin, size=size)
 
     def _prepared(self, picture: Picture) -> Picture:
         picture = pictures.from_array(picture)
@@ -98,6 +106,28 @@ class PidiNetDetector:
             picture = picture / np.float32(255)
         # The detector will take away the mean and divide by the deviation; what the network sees is then BGR / 255.
         return picture[..., ::-1] * np.array(pictures.STD, np.float32) + np.array(pictures.MEAN, np.float32)
+
+
+def _wants_pil(output_type: str | bool, others: dict[str, Any]) -> bool:
+    """Whether a Pillow image is wanted, also in the words of older programs; keywords without effect are told."""
+    if "return_pil" in others:
+        output_type = bool(others.pop("return_pil"))
+    if isinstance(output_type, bool):
+        message = 'return_pil, and True or False as output_type, are deprecated; use output_type="pil" or "np"'
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+        output_type = "pil" if output_type else "np"
+    if others:
+        warnings.warn(f"keywords without effect here: {', '.join(others)}", stacklevel=3)
+    if output_type not in ("pil", "np"):
+        raise UserError(f'output_type is "pil" or "np", not {output_type!r}')
+    return output_type == "pil"
+
+
+def _as_levels(given: Any) -> Any:
+    """Wide whole numbers from 0 to 255, which numpy makes of lists, are levels; all else is what `image` says it is."""
+    if not isinstance(given, np.ndarray) or given.dtype.kind not in "iu" or given.dtype.str[1:] in ("u1", "u2"):
+        return given
+    return given.astype(np.uint8) if given.size and given.min() >= 0 and given.max() <= 255 else given
 
 
 def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.PathLike[str]:
@@ -136,10 +166,10 @@ def _styled(
     edges: FloatMap, size: tuple[int, int], safe: bool, scribble: bool, apply_filter: bool
 ) -> NDArray[np.uint8]:
     """The finished drawing, H x W x 3."""
-    if safe:
-        edges = np.minimum(np.floor(edges * 3), 2) / np.float32(2)
     if apply_filter:
         edges = (edges > 0.5).astype(np.float32)
+    if safe:
+        edges = np.minimum(np.floor(edges * 3), 2) / np.float32(2)
     drawn = grey_levels(edges)
     if drawn.shape != size:
         drawn = np.asarray(Image.fromarray(drawn).resize(size[::-1], Image.Resampling.BILINEAR))
