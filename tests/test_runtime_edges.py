@@ -10,6 +10,7 @@ from pixeldiff import EdgeDetector, UserError, image
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.export import export_onnx, tile_recipe
 from pixeldiff.models import create_model
+from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
 
 
 @pytest.fixture
@@ -162,3 +163,28 @@ def test_tiles_on_a_real_picture_with_trained_weights(data, tmp_path):
     whole = detector(source)
     detector.memory_budget = 24 * 20 * 260 * 260
     assert np.abs(detector(source) - whole).max() < 1e-3
+
+
+def test_large_pictures_are_seen_smaller_and_maps_come_back_large(detector, rng):
+    picture = image.resize(noise(rng, 30, 40, 3), (120, 161)).astype(np.uint8)
+    edges = detector(picture, size=80)
+    assert edges.shape == (120, 161)
+    small = image.reduce(picture, (60, 80))
+    np.testing.assert_array_equal(edges, image.resize(detector(small), (120, 161)))
+    np.testing.assert_allclose(detector(picture / 255, size=80), edges, atol=0.02)
+    np.testing.assert_array_equal(detector(picture, size=161), detector(picture))
+    np.testing.assert_array_equal(detector(picture, size="full"), detector(picture))
+    np.testing.assert_array_equal(detector([picture, small], size=80)[0], edges)
+    assert detector(picture, size=80, side_outputs=True, thin=True).shape == (5, 120, 161)
+
+
+def test_the_size_that_is_seen():
+    assert seen_size((3000, 4000), None) == (DEFAULT_SIZE * 3 // 4, DEFAULT_SIZE)
+    assert seen_size((4000, 3000), 481) == (481, 361)
+    assert seen_size((3000, 4000), "full") == (3000, 4000)
+    assert seen_size((321, 481), 1000) == seen_size((321, 481)) == (321, 481)
+    assert seen_size((DEFAULT_SIZE, 7)) == (DEFAULT_SIZE, 7)
+    assert seen_size((1, 30000), np.int64(100)) == (1, 100)
+    for bad in (0, 15, -1, 2.5, "all", True):
+        with pytest.raises(UserError, match="size is the longest side"):
+            seen_size((9, 9), bad)

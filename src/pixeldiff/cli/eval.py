@@ -199,7 +199,7 @@ def _network(model: str | None, weights: Path | None, workers: int) -> Iterator[
     with _file(model, weights, ".onnx") as (path, graph):
         from pixeldiff import EdgeDetector
 
-        detector = EdgeDetector(graph, threads=max(1, cores() // workers), streams=workers)
+        detector = EdgeDetector(graph, threads=max(1, cores() // workers), streams=workers, size="full")
         yield _Detector(model or path.stem, detector, sha256(path))
 
 

@@ -162,7 +162,7 @@ def _detector(path: Path, folder: Path, workers: int) -> Callable[[Array], Array
             raise UserError(f"{path} needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
         export_weights(path, folder / f"{path.stem}.onnx")
         path = folder / f"{path.stem}.onnx"
-    return EdgeDetector(path, threads=1 if workers > 1 else None, streams=workers)
+    return EdgeDetector(path, threads=1 if workers > 1 else None, streams=workers, size="full")
 
 
 def _classifier(path: Path) -> Callable[[Array], Array]:

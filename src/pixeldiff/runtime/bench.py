@@ -136,11 +136,10 @@ def _refuse_large(found: Found) -> None:
     """The network alone is timed on whole pictures, and on many at once: photos of a camera would not fit in memory."""
     for path, _ in found.files:
         try:
-            with Image.open(path) as file:
-                pixels = file.width * file.height
-        except (OSError, Image.DecompressionBombError):
+            height, width = image.stored_size(path)
+        except UserError:
             continue  # detecting will say what is wrong with it
-        if pixels > LARGEST:
+        if (pixels := height * width) > LARGEST:
             raise UserError(
                 f"{path} has {pixels / 1e6:.1f} megapixels; give pictures of at most {LARGEST / 1e6:.0f} to time"
             )
@@ -167,7 +166,7 @@ def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> fl
         "import re, resource, sys\n"
         "from pixeldiff.runtime.bench import synthetic_picture\n"
         "from pixeldiff.runtime.edges import EdgeDetector\n"
-        f"EdgeDetector({str(model)!r}, threads={threads})(synthetic_picture{size})\n"
+        f"EdgeDetector({str(model)!r}, threads={threads}, size='full')(synthetic_picture{size})\n"
         # Linux: getrusage would also count the process that started this one, from before the new program was loaded.
         "if sys.platform == 'linux':\n"
         "    print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 2**10)\n"

@@ -30,6 +30,7 @@ from pixeldiff.image import FloatMap, Picture
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
 
+DEFAULT_SIZE = 1000  # longest side the network sees unless told otherwise; benchmarks/photo_size.py has the evidence
 _SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
 _BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
 _WINDOW_PIXELS = 2 * 10**6  # larger windows save little margin
@@ -37,10 +38,30 @@ _BYTES_PER_PIXEL_AND_CHANNEL = 24  # peak of a run, measured on tiny, small and 
 _FUSION_ROWS = 256
 
 
+def seen_size(shape: tuple[int, int], size: int | str | None = None) -> tuple[int, int]:
+    """The height and width at which the network sees a picture of this height and width; its map is enlarged again.
+
+    `size` is the longest side, "full" the picture as it is, None the rule for everybody: at most DEFAULT_SIZE. Larger
+    pictures hold more noise, fur and blocks of compression than the network has learnt to leave out. Smaller ones are
+    not enlarged.
+    """
+    if size == "full":
+        return shape
+    if size is None:
+        size = DEFAULT_SIZE
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < _SMALLEST:
+        raise UserError(f"size is the longest side in pixels, {_SMALLEST} or more, or 'full', not {size!r}")
+    longest = max(shape)
+    if longest <= size:
+        return shape
+    return max(1, round(shape[0] * size / longest)), max(1, round(shape[1] * size / longest))
+
+
 class EdgeDetector:
     """A network ready to run. `model` is a shipped name or an .onnx file; `providers` go to onnxruntime as they are.
 
     One detector may be called from several threads; `streams` says how many at once, and they share the memory.
+    `size` is the longest side the network sees: a number of pixels, "full", or None for DEFAULT_SIZE.
     `memory_budget` (bytes) bounds what the network may take for one picture; it may be changed at any time.
     """
 
@@ -50,9 +71,12 @@ class EdgeDetector:
         threads: int | None = None,
         providers: Sequence[Any] | None = None,
         streams: int = 1,
+        size: int | str | None = None,
     ) -> None:
         if streams < 1:
             raise UserError(f"streams is at least 1, got {streams}")
+        seen_size((1, 1), size)  # a wrong one is told now
+        self.size = size
         path = weights.runnable(model, ".onnx")
         self.session = _open(path, threads, providers)
         self.metadata = _describe(self.session, path)
@@ -61,30 +85,55 @@ class EdgeDetector:
 
     @overload
     def __call__(
-        self, image: list[Any], *, side_outputs: bool = ..., scales: Sequence[float] | None = ..., thin: bool = ...
+        self,
+        image: list[Any],
+        *,
+        side_outputs: bool = ...,
+        scales: Sequence[float] | None = ...,
+        thin: bool = ...,
+        size: int | str | None = ...,
     ) -> list[FloatMap]: ...
 
     @overload
     def __call__(
-        self, image: Any, *, side_outputs: bool = ..., scales: Sequence[float] | None = ..., thin: bool = ...
+        self,
+        image: Any,
+        *,
+        side_outputs: bool = ...,
+        scales: Sequence[float] | None = ...,
+        thin: bool = ...,
+        size: int | str | None = ...,
     ) -> FloatMap: ...
 
     def __call__(
-        self, image: Any, *, side_outputs: bool = False, scales: Sequence[float] | None = None, thin: bool = False
+        self,
+        image: Any,
+        *,
+        side_outputs: bool = False,
+        scales: Sequence[float] | None = None,
+        thin: bool = False,
+        size: int | str | None = None,
     ) -> FloatMap | list[FloatMap]:
         """The edge map of a picture, float32 H x W of its own size; for a list of pictures a list of maps.
 
         `side_outputs` gives 5 x H x W: the four side maps, then the fused one. `scales` averages the maps of the
         picture at these sizes (the paper's multi-scale test is 0.5, 1, 1.5). `thin` applies the benchmark's
-        non-maximum suppression.
+        non-maximum suppression. `size` is the longest side the network sees (see `seen_size`), if not the detector's.
         """
         factors = _checked_scales(scales)
         many = image if isinstance(image, list | tuple) else [image]
-        loaded = [pictures.load(one) for one in many]
-        results: list[FloatMap] = [np.empty(0, np.float32)] * len(loaded)
-        for group in _batches(loaded):
-            maps = self._at_scales([loaded[index] for index in group], side_outputs, factors)
+        sizes, seen = [], []
+        for one in many:
+            picture = pictures.load(one)
+            sizes.append((picture.shape[0], picture.shape[1]))
+            seen.append(pictures.reduce(picture, seen_size(sizes[-1], self.size if size is None else size)))
+            del picture  # a photo is many times what the network sees of it
+        results: list[FloatMap] = [np.empty(0, np.float32)] * len(seen)
+        for group in _batches(seen):
+            maps = self._at_scales([seen[index] for index in group], side_outputs, factors)
             for index, own in zip(group, maps, strict=True):
+                if own.shape[1:] != sizes[index]:
+                    own = np.stack([pictures.resize(one, sizes[index]) for one in own])
                 results[index] = _thinned(own) if thin else own
         if not side_outputs:
             results = [own[0] for own in results]
