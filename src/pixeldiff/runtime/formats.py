@@ -22,6 +22,7 @@ from PIL import Image
 from pixeldiff import _native
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture, as_8_bit
+from pixeldiff.metrics.mat import write_mat
 from pixeldiff.runtime.vector import STROKE, TOLERANCE, encode_svg
 
 GROUNDS = ("transparent", "photo")
@@ -91,13 +92,7 @@ def encode_npy(edge_map: FloatMap) -> bytes:
 
 def encode_mat(edge_map: FloatMap) -> bytes:
     """A MATLAB file with the float map under the name `edges`."""
-    try:
-        from scipy.io import savemat
-    except ImportError as error:
-        raise UserError("--format mat needs scipy; install it with: pip install 'pixeldiff[eval]'") from error
-    buffer = io.BytesIO()
-    savemat(buffer, {"edges": edge_map}, do_compression=True)
-    return buffer.getvalue()
+    return write_mat({"edges": edge_map})
 
 
 @dataclass(frozen=True)

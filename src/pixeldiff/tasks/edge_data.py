@@ -9,6 +9,7 @@ the epoch. Random colours are ours, and off unless a recipe asks for them.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -72,9 +73,9 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
 
 def _found(path: Path, folders: tuple[Path, ...]) -> Path:
     for folder in folders:
-        if (folder / path).is_file():
+        if os.path.isfile(folder / path):  # Path.is_file raises where the name is too long for a file
             return folder / path
-    raise UserError(f"no file {folders[0] / path}; complete the data or take it out of the list")
+    raise UserError(f"no file {str(folders[0] / path)[:300]}; complete the data or take it out of the list")
 
 
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
@@ -97,7 +98,8 @@ def _list_pair(line: str, where: str) -> Pair:
     if len(columns) in (2, 3) and 0 < scale < LARGEST_SCALE:
         return Pair(Path(columns[0]), Path(columns[1]), scale)
     raise UserError(
-        f'{where} is not "image label" or "image label scale": {line!r}; put tabs between them where names have spaces'
+        f'{where} is not "image label" or "image label scale": {line[:200]!r}; put tabs between them where names have '
+        "spaces"
     )
 
 
