@@ -16,7 +16,6 @@ from PIL import Image
 from conftest import BAD_PICTURES, _png_of_size
 from pixeldiff import EdgeDetector, cli
 from pixeldiff.runtime.folder import Options
-from pixeldiff.runtime.formats import encode_png
 from pixeldiff.serve import app as serving
 from pixeldiff.serve import connections, uploads
 
@@ -39,7 +38,7 @@ def png(picture):
 
 
 def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_onnx):
-    expected = encode_png(EdgeDetector(edge_onnx, threads=1)(picture))
+    expected = Options().encode(EdgeDetector(edge_onnx, threads=1)(picture))
     for kind in ("image/png", "application/octet-stream", "application/x-www-form-urlencoded", None):
         answer = client.post("/api/edges", content=png(picture), headers={"Content-Type": kind} if kind else {})
         assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
@@ -383,7 +382,7 @@ def test_size(size, seen, client, picture, edge_onnx):
     answer = client.post("/api/edges", content=png(picture), params={"size": size} if size else {})
     assert answer.headers["x-pixeldiff-seen"] == seen
     longest = int(size) if size and size != "full" else size
-    assert answer.content == encode_png(EdgeDetector(edge_onnx, threads=1)(picture, size=longest))
+    assert answer.content == Options().encode(EdgeDetector(edge_onnx, threads=1)(picture, size=longest))
 
 
 @pytest.mark.parametrize("size", ["", "0", "-5", "15", "huge", "1e3", "9" * 5000])
