@@ -18,7 +18,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from pixeldiff import EdgeDetector, _native, image
-from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
+from pixeldiff.runtime.edges import _thinned, seen_size
 from pixeldiff.runtime.folder import Options
 
 WEB = Path(__file__).parents[1] / "web"
@@ -66,6 +66,15 @@ def test_thin_lines_of_the_page_are_those_of_the_command(height, width, rng, tmp
         assert np.array_equal(page_maps("thin", mask, np.uint8, tmp_path).reshape(height, width), _native.thin(mask))
 
 
+@pytest.mark.parametrize("size", [(121, 163), (300, 401), (512, 700)])
+def test_thin_lines_of_reduced_pictures_are_those_of_the_command(size, rng, tmp_path):
+    soft = soft_map(rng, 121, 163)
+    found = page_maps("thinLines", soft, np.float32, tmp_path, *size).reshape(size)
+    expected = _thinned(soft[None], size)[0]
+    assert expected.any()
+    assert np.mean(np.abs(found - expected) > 1e-6) <= 1e-3
+
+
 @pytest.mark.parametrize("size", [(1, 1), (16, 30), (50, 37), (120, 163)])
 def test_sizes_of_the_page_are_those_of_the_command(size, rng, tmp_path):
     picture = rng.integers(0, 256, (121, 163, 4), dtype=np.uint8)
@@ -78,8 +87,8 @@ def test_sizes_of_the_page_are_those_of_the_command(size, rng, tmp_path):
 
 def test_the_page_reduces_by_the_same_rule(rng):
     asked = [(int(h), int(w), size) for h, w in rng.integers(1, 6000, (60, 2)) for size in (None, "full", 32, 1000)]
-    default, seen = json.loads(node("maps.mjs", "seen", json.dumps(asked)))
-    assert default == DEFAULT_SIZE
+    asked += [(7, side, None) for side in range(790, 1010)]
+    seen = json.loads(node("maps.mjs", "seen", json.dumps(asked)))
     assert [tuple(one) for one in seen] == [seen_size((h, w), size) for h, w, size in asked]
 
 
@@ -145,7 +154,7 @@ def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_onnx, rng, 
     photo.save(tmp_path / "photo.jpg", quality=95, subsampling=0)
     found, message = shown(static, tmp_path / "photo.jpg", tmp_path)
     assert "4000 × 3000" in message
-    assert "reduced to 1024 × 768" in message
+    assert "reduced to 800 × 600" in message
     expected = 255 * EdgeDetector(edge_onnx)(tmp_path / "photo.jpg")
     assert np.mean(np.abs(found - expected) <= 2) >= 0.999
 

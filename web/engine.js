@@ -3,7 +3,7 @@
 // The interface is that of src/pixeldiff/serve/page/engine.js; mean, deviation and the smallest size are those of
 // pixeldiff/image.py and pixeldiff/runtime/edges.py.
 import * as ort from "onnxruntime-web";
-import { nms, reduce, resize, seenSize } from "../src/pixeldiff/serve/page/maps.js";
+import { reduce, resize, seenSize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
 
 export const promise = "Edges of a picture, found on your own machine. Nothing is uploaded.";
 export const canVector = false;
@@ -30,8 +30,8 @@ export async function edges(blob, { model, thin, size }, bitmap) {
   let pixels = pixelsOf(bitmap);
   if (rows !== height || columns !== width) pixels = reduce(pixels, height, width, rows, columns);
   const own = await ran(session, pixels, rows, columns);
-  const map = resize(own, rows, columns, height, width);
-  return { width, height, map: thin ? nms(map, height, width) : map, seen: [columns, rows] };
+  const map = (thin ? thinLines : resize)(own, rows, columns, height, width);
+  return { width, height, map, seen: [columns, rows] };
 }
 
 async function ran(session, pixels, rows, columns) {

@@ -1,14 +1,13 @@
 // The page's arithmetic on files of numbers, for tests/test_page.py:
 //
-//     node web/test/maps.mjs nms|thin|resize|reduce IN OUT HEIGHT WIDTH [ROWS COLUMNS]
+//     node web/test/maps.mjs nms|thin|thinLines|resize|reduce IN OUT HEIGHT WIDTH [ROWS COLUMNS]
 //     node web/test/maps.mjs seen '[[height, width, size], ...]'
 import { readFileSync, writeFileSync } from "node:fs";
 import * as maps from "../../src/pixeldiff/serve/page/maps.js";
 
 const [what, ...given] = process.argv.slice(2);
 if (what === "seen") {
-  const seen = JSON.parse(given[0]).map((one) => maps.seenSize(...one));
-  console.log(JSON.stringify([maps.DEFAULT_SIZE, seen]));
+  console.log(JSON.stringify(JSON.parse(given[0]).map((one) => maps.seenSize(...one))));
 } else {
   const [source, target, ...sizes] = given;
   const bytes = new Uint8Array(readFileSync(source));

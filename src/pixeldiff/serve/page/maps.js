@@ -1,18 +1,19 @@
 // Pictures and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
 //
-// seenSize and DEFAULT_SIZE are pixeldiff/runtime/edges.py, reduce is Pillow's smooth bilinear, resize is
+// seenSize and thinLines are pixeldiff/runtime/edges.py, reduce is Pillow's smooth bilinear, resize is
 // pixeldiff/image.py, nms and thin are native/nms.cpp and native/thin.cpp. Every step is rounded to 32 bits as there;
 // tests/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
 
 const f32 = Math.fround;
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-export const DEFAULT_SIZE = 1024;
+const LARGE_SIDE = 1000;
+const DEFAULT_SIZE = 800;
 
 // Height and width at which the network sees a picture; size is the longest side, "full" or null.
 export function seenSize(height, width, size) {
   const longest = Math.max(height, width);
-  const most = size === "full" ? longest : (size ?? DEFAULT_SIZE);
+  const most = size === "full" ? longest : (size ?? (longest > LARGE_SIDE ? DEFAULT_SIZE : LARGE_SIDE));
   if (longest <= most) return [height, width];
   return [height, width].map((side) => Math.max(1, evenRound((side * most) / longest)));
 }
@@ -96,6 +97,36 @@ function between(wanted, source) {
     part[k] = position - low[k];
   }
   return [low, high, part];
+}
+
+// A map after non-maximum suppression, at the picture's size; lines of a reduced picture are drawn anew.
+export function thinLines(map, height, width, rows, columns) {
+  const lines = nms(map, height, width);
+  if (height === rows && width === columns) return lines;
+  const drawn = drawnLines(lines.map((value) => value >= f32(1 / 510)), height, width, rows, columns);
+  return resize(map, height, width, rows, columns).map((value, index) => value * drawn[index]);
+}
+
+// Straight from each pixel of a line to the next ones beside or below it.
+function drawnLines(lines, height, width, rows, columns) {
+  const field = thin(Uint8Array.from(lines), height, width);
+  const [tall, wide] = [rows / height, columns / width];
+  const count = Math.ceil(Math.max(tall, wide));
+  const drawn = new Uint8Array(rows * columns);
+  const set = (y, x) => y < height && x >= 0 && x < width && field[y * width + x];
+  field.forEach((own, index) => {
+    if (!own) return;
+    const [y, x] = [Math.trunc(index / width), index % width];
+    for (const [down, right] of [[0, 1], [1, 0], [1, 1], [1, -1]]) {
+      if (!set(y + down, x + right)) continue;
+      for (let k = 0; k <= count; k++) {
+        const part = k === count ? 1 : k * (1 / count);
+        const row = Math.trunc((y + part * down + 0.5) * tall);
+        drawn[row * columns + Math.trunc((x + part * right + 0.5) * wide)] = 1;
+      }
+    }
+  });
+  return drawn;
 }
 
 // Non-maximum suppression: only the crest of each edge keeps its value.
