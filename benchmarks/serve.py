@@ -1,7 +1,9 @@
-"""The server under load, on loopback: many clients at once, then malformed uploads.
+"""The server under load, on loopback: many clients at once, malformed uploads, slow clients, a large photo.
 
     python benchmarks/serve.py --weights tiny.onnx                  # 500 requests, 32 clients, 481 x 321
     python benchmarks/serve.py --weights tiny.onnx --malformed 1000
+    python benchmarks/serve.py --weights tiny.onnx --slow 300       # seconds of a good client among them
+    python benchmarks/serve.py --weights tiny.onnx --photo          # memory a minute after 12 megapixels
 
 Prints JSON: answers by status, results that differ from the detector's own, requests per second, the server's memory.
 """
@@ -9,9 +11,11 @@ Prints JSON: answers by status, results that differ from the detector's own, req
 import argparse
 import asyncio
 import collections
+import contextlib
 import functools
 import io
 import json
+import re
 import resource
 import struct
 import subprocess
@@ -40,6 +44,11 @@ def png(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(array).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
+
+
+def levels(file: bytes) -> bytes:
+    """The pixels in a file; the command also notes in it how it was made."""
+    return np.asarray(Image.open(io.BytesIO(file))).tobytes()
 
 
 @functools.cache
@@ -99,7 +108,7 @@ async def many(
             for job in jobs:
                 answer = await http.post("/api/edges", params={"model": model}, content=files[job % PICTURES])
                 statuses[str(answer.status_code)] += 1
-                wrong += answer.status_code == 200 and answer.content != expected[job % PICTURES]
+                wrong += answer.status_code == 200 and levels(answer.content) != expected[job % PICTURES]
                 if job % max(1, total // 10) == 0:
                     memory.append(memory_mb(process))
 
@@ -139,15 +148,64 @@ async def bad(address: str, process: int, total: int, clients: int) -> dict[str,
     return {"uploads": total, "answers": dict(statuses), "status_of_a_good_one_after": after, "memory_mb": memory}
 
 
+async def slow(address: str, total: int) -> dict[str, object]:
+    """Clients that send a byte now and then, half of them in the headers, half in the body; and a good one."""
+    host, port = address.removeprefix("http://").split(":")
+    head = b"POST /api/edges HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
+    ended = 0
+
+    async def client(begin: bytes) -> None:
+        nonlocal ended
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(begin)
+        try:
+            while not reader.at_eof():
+                writer.write(b"x")
+                await writer.drain()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(reader.read(1000), 1)
+        except ConnectionError:
+            pass
+        ended += 1
+
+    crowd = [asyncio.create_task(client(head + b"\r\n" if k % 2 else head)) for k in range(total)]
+    await asyncio.sleep(3)
+    good, seconds, among = pictures()[0], [], total - ended
+    async with httpx.AsyncClient(base_url=address, timeout=600) as http:
+        for _ in range(10):
+            start = time.perf_counter()
+            (await http.post("/api/edges", content=good)).raise_for_status()
+            seconds.append(round(time.perf_counter() - start, 3))
+    await asyncio.wait(crowd, timeout=60)
+    return {"slow": total, "there_at_first": among, "good_seconds": seconds, "ended_after_a_minute": ended}
+
+
+async def photo(address: str, process: int) -> dict[str, object]:
+    buffer = io.BytesIO()
+    Image.open(PHOTO).convert("RGB").resize((4000, 3000)).save(buffer, "JPEG")
+    result: dict[str, object] = {"memory_mb_before": memory_mb(process)}
+    async with httpx.AsyncClient(base_url=address, timeout=600) as http:
+        for size in ("", "full"):
+            start = time.perf_counter()
+            params = {"size": size} if size else {}
+            (await http.post("/api/edges", params=params, content=buffer.getvalue())).raise_for_status()
+            result[f"seconds{size and '_' + size}"] = round(time.perf_counter() - start, 2)
+            await asyncio.sleep(60)
+            result[f"memory_mb_a_minute_after{size and '_' + size}"] = memory_mb(process)
+    peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    assert peak is not None
+    return result | {"memory_mb_highest": round(int(peak[1]) * 1024 / 1e6, 1)}
+
+
 def command_line_results(weights: str) -> list[bytes]:
-    """What `pixeldiff detect` writes for the pictures."""
+    """The grey levels that `pixeldiff detect` writes for the pictures."""
     with tempfile.TemporaryDirectory() as folder:
         for k, content in enumerate(pictures()):
             (Path(folder) / f"{k}.png").write_bytes(content)
         subprocess.run(
             [sys.executable, "-m", "pixeldiff", "detect", folder, "--weights", weights], check=True, stdout=2
         )
-        return [(Path(folder) / f"{k}.edges.png").read_bytes() for k in range(PICTURES)]
+        return [levels((Path(folder) / f"{k}.edges.png").read_bytes()) for k in range(PICTURES)]
 
 
 def main() -> None:
@@ -156,9 +214,12 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--malformed", type=int, help="send so many of these instead")
+    parser.add_argument("--slow", type=int, help="so many slow clients instead")
+    parser.add_argument("--photo", action="store_true", help="a photo of 12 megapixels instead")
     arguments = parser.parse_args()
     command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--weights", arguments.weights]
-    expected = [] if arguments.malformed else command_line_results(arguments.weights)
+    plain = not (arguments.malformed or arguments.slow or arguments.photo)
+    expected = command_line_results(arguments.weights) if plain else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -166,6 +227,10 @@ def main() -> None:
             wait_for(address)
             if arguments.malformed:
                 result = asyncio.run(bad(address, server.pid, arguments.malformed, 8))
+            elif arguments.slow:
+                result = asyncio.run(slow(address, arguments.slow))
+            elif arguments.photo:
+                result = asyncio.run(photo(address, server.pid))
             else:
                 model, total = Path(arguments.weights).stem, arguments.requests
                 result = asyncio.run(many(address, server.pid, model, total, arguments.clients, expected))

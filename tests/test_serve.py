@@ -1,21 +1,23 @@
 """The web server: results equal the detector's, limits, refusals in words, headers, and what a page needs."""
 
 import asyncio
+import contextlib
 import io
+import socket
 import threading
 
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 from PIL import Image
 
 from conftest import BAD_PICTURES, _png_of_size
 from pixeldiff import EdgeDetector, cli
 from pixeldiff.runtime.folder import Options
-from pixeldiff.runtime.formats import encode_png
 from pixeldiff.serve import app as serving
-from pixeldiff.serve import uploads
+from pixeldiff.serve import connections, uploads
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def png(picture):
 
 
 def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_onnx):
-    expected = encode_png(EdgeDetector(edge_onnx, threads=1)(picture))
+    expected = Options().encode(EdgeDetector(edge_onnx, threads=1)(picture))
     for kind in ("image/png", "application/octet-stream", "application/x-www-form-urlencoded", None):
         answer = client.post("/api/edges", content=png(picture), headers={"Content-Type": kind} if kind else {})
         assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
@@ -123,7 +125,7 @@ def test_a_body_without_length_is_cut_off_at_the_limit(monkeypatch):
             yield bytes(1000)
 
     with pytest.raises(uploads.Refused, match="larger than"):
-        asyncio.run(uploads.read_body(endless(), None))
+        asyncio.run(uploads.read_body(endless(), None, uploads.Room()))
     assert 100 < len(sent) < 200
 
 
@@ -219,8 +221,6 @@ def test_time_limits(edge_onnx, picture, monkeypatch):
 
 
 def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch):
-    import socket
-
     def failed(*arguments):
         with pytest.raises(SystemExit) as stop:
             cli.main(["serve", *map(str, arguments)])
@@ -240,3 +240,165 @@ def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch
         assert "cannot listen" in failed("--weights", edge_onnx, "--port", taken.getsockname()[1])
     monkeypatch.setattr(serving, "shipped", dict)
     assert "no networks to serve" in failed()
+
+
+def test_uploads_that_never_end_take_no_place(edge_onnx, picture):
+    app = serving.create_app({"tiny": edge_onnx}, workers=1, queue=0)
+
+    async def crowd():
+        gate = asyncio.Event()
+        begun = asyncio.Semaphore(0)
+
+        async def unfinished():
+            yield b"x"
+            begun.release()
+            await gate.wait()
+
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            slow = [asyncio.create_task(client.post("/api/edges", content=unfinished())) for _ in range(5)]
+            for _ in slow:
+                await begun.acquire()
+            good = await client.post("/api/edges", content=png(picture))
+            gate.set()
+            return good, await asyncio.gather(*slow)
+
+    good, slow = asyncio.run(crowd())
+    assert good.status_code == 200
+    assert {one.status_code for one in slow} <= {415, 503}
+
+
+def test_unfinished_uploads_share_a_room(monkeypatch):
+    monkeypatch.setattr(uploads, "ROOM_BYTES", 5000)
+    monkeypatch.setattr(uploads, "SMALL_BYTES", 100)
+    room = uploads.Room()
+
+    async def body(*chunks):
+        for chunk in chunks:
+            yield chunk
+
+    async def first():
+        yield bytes(4500)
+        with pytest.raises(uploads.Refused, match="many large uploads"):
+            await uploads.read_body(body(bytes(400), bytes(400)), None, room)
+        assert await uploads.read_body(body(bytes(90)), None, room) == bytes(90)
+        assert room.held == 4500
+
+    assert asyncio.run(uploads.read_body(first(), None, room)) == bytes(4500)
+    assert room.held == 0
+
+
+@contextlib.contextmanager
+def served(app):
+    """A real server on loopback; gives a function that opens a connection to it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(connections.configured(app))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield lambda: socket.create_connection(listener.getsockname(), timeout=30)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def all_of(connection):
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_client_that_is_still_sending_sees_why_it_is_refused(edge_onnx):
+    size = uploads.MAX_BYTES + 2**20
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+        connection.sendall(bytes(size))
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        assert b"HTTP/1.1 200" in all_of(connection)
+
+
+def test_what_is_sent_after_the_answer_is_read_up_to_a_limit(edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "REST_BYTES", 10**6)
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000000\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 405")
+        with pytest.raises(ConnectionError):
+            connection.sendall(bytes(10**8))
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b"HTTP/1.1 408"),
+        (b"GET /healthz HTTP/1.1\r\nHost: h", b"HTTP/1.1 408"),
+        (b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nx", b"HTTP/1.1 405"),
+    ],
+)
+def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.1)
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(sent)
+        assert all_of(connection).startswith(answer)
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")  # a connection that was good before
+        answered = b""
+        while not answered.endswith(b"}"):
+            answered += connection.recv(65536)
+        connection.sendall(sent or b"G")
+        assert all_of(connection).startswith(answer)
+
+
+def test_pages_of_other_names_are_refused(edge_onnx):
+    with TestClient(serving.create_app({"tiny": edge_onnx}, hosts=serving.LOOPBACK)) as client:
+        for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
+            assert client.get("/healthz", headers={"Host": host}).status_code == 200
+        for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost@evil.example", ""):
+            answer = client.get("/healthz", headers={"Host": host})
+            assert (answer.status_code, "localhost" in answer.json()["error"]) == (421, True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0"])
+def test_the_command_warns_of_others_and_knows_its_names(host, edge_onnx, monkeypatch, capsys):
+    apps = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: [apps.append(self.config.app), sockets[0].close()])
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["serve", "--host", host, "--port", "0", "--weights", str(edge_onnx)])
+    assert stop.value.code == 0
+    assert ("no password" in capsys.readouterr().err) == (host == "0.0.0.0")
+    status = TestClient(apps[0]).get("/healthz", headers={"Host": "evil.example"}).status_code
+    assert status == (200 if host == "0.0.0.0" else 421)
+
+
+def test_head(client):
+    for path in ("/", "/app.js", "/style.css", "/healthz", "/api/models", "/openapi.json"):
+        answer = client.head(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == client.get(path).headers["content-type"]
+    assert client.head("/no-such-page").status_code == 404
+
+
+@pytest.mark.parametrize(("size", "seen"), [(None, "57x40"), ("full", "57x40"), ("32", "32x22"), ("500", "57x40")])
+def test_size(size, seen, client, picture, edge_onnx):
+    answer = client.post("/api/edges", content=png(picture), params={"size": size} if size else {})
+    assert answer.headers["x-pixeldiff-seen"] == seen
+    longest = int(size) if size and size != "full" else size
+    assert answer.content == Options().encode(EdgeDetector(edge_onnx, threads=1)(picture, size=longest))
+
+
+@pytest.mark.parametrize("size", ["", "0", "-5", "15", "huge", "1e3", "9" * 5000])
+def test_wrong_sizes(size, client, picture):
+    answer = client.post("/api/edges", content=png(picture), params={"size": size})
+    assert (answer.status_code, "longest side" in answer.json()["error"]) == (422, True)
+
+
+def test_memory_of_large_pictures_goes_back(edge_onnx, picture, monkeypatch):
+    desk = serving.Desk({"tiny": edge_onnx}, workers=1, threads=1, queue=0)
+    kept = desk.detector("tiny")
+    desk.work(png(picture), "tiny", Options("png"), None)
+    assert desk.detector("tiny") is kept
+    monkeypatch.setattr(serving, "LARGE_PIXELS", 1000)
+    desk.work(png(picture), "tiny", Options("png"), 32)  # what the network sees counts
+    assert desk.detector("tiny") is kept
+    desk.work(png(picture), "tiny", Options("png"), None)
+    assert desk.detector("tiny") is not kept
+    desk.close()

@@ -3,15 +3,15 @@
 // The interface is that of src/pixeldiff/serve/page/engine.js; mean, deviation and the smallest size are those of
 // pixeldiff/image.py and pixeldiff/runtime/edges.py.
 import * as ort from "onnxruntime-web";
+import { reduce, resize, seenSize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
 
 export const promise = "Edges of a picture, found on your own machine. Nothing is uploaded.";
-export const canThin = false;
 export const canVector = false;
 
 const MEAN = [0.485, 0.456, 0.406];
 const STD = [0.229, 0.224, 0.225];
 const SMALLEST = 16;
-const MOST_PIXELS = 8e6; // what a browser's memory bears
+const MOST_PIXELS = 8e6; // for the network: what a browser's memory bears
 const sessions = new Map();
 
 export async function models() {
@@ -20,29 +20,35 @@ export async function models() {
   return answer.json();
 }
 
-export async function edges(blob, { model }, bitmap) {
+export async function edges(blob, { model, thin, size }, bitmap) {
   const { width, height } = bitmap;
-  if (width * height > MOST_PIXELS) {
-    throw new Error(`a browser's memory is enough for ${MOST_PIXELS / 1e6} megapixels; scale the picture down`);
+  const [rows, columns] = seenSize(height, width, size);
+  if (rows * columns > MOST_PIXELS) {
+    throw new Error(`a browser's memory is enough for ${MOST_PIXELS / 1e6} megapixels; let the network see less`);
   }
   const session = await opened(model);
-  const size = [Math.max(height, SMALLEST), Math.max(width, SMALLEST)];
-  const image = new ort.Tensor("float32", normalised(pixelsOf(bitmap), width, height, size), [1, 3, ...size]);
-  const { edges: found } = await session.run({ image }, ["edges"]);
-  const map = await found.getData();
-  const levels = new Uint8ClampedArray(width * height);
-  for (let row = 0; row < height; row++) {
-    for (let column = 0; column < width; column++) {
-      levels[row * width + column] = Math.round(255 * map[row * size[1] + column]);
-    }
-  }
-  found.dispose();
-  return { width, height, levels };
+  let pixels = pixelsOf(bitmap);
+  if (rows !== height || columns !== width) pixels = reduce(pixels, height, width, rows, columns);
+  const own = await ran(session, pixels, rows, columns);
+  const map = (thin ? thinLines : resize)(own, rows, columns, height, width);
+  return { width, height, map, seen: [columns, rows] };
 }
 
-export async function svg() {
-  return null;
+async function ran(session, pixels, rows, columns) {
+  const size = [Math.max(rows, SMALLEST), Math.max(columns, SMALLEST)];
+  const image = new ort.Tensor("float32", normalised(pixels, columns, rows, size), [1, 3, ...size]);
+  const { edges: found } = await session.run({ image }, ["edges"]);
+  const padded = await found.getData();
+  const map = new Float32Array(rows * columns);
+  for (let row = 0; row < rows; row++) {
+    map.set(padded.subarray(row * size[1], row * size[1] + columns), row * columns);
+  }
+  found.dispose();
+  return map;
 }
+
+export const svg = async () => null;
+export const png = async () => null;
 
 async function opened(model) {
   if (!sessions.has(model)) {

@@ -1,14 +1,16 @@
 // Drops a picture on the page in a headless Chromium and writes what the page shows.
 //
-//     node web/test/drop.mjs CHROMIUM URL PICTURE MAP [SCREENSHOT] [dark|light] [WIDTHxHEIGHT]
+//     node web/test/drop.mjs CHROMIUM URL PICTURE MAP [SETTINGS] [SCREENSHOT] [dark|light] [WIDTHxHEIGHT]
 //
-// MAP becomes width and height (two little-endian 32-bit numbers) and one grey level per pixel. Exit code 1 and the
+// MAP becomes width and height (two little-endian 32-bit numbers) and one grey level per pixel. SETTINGS is JSON, what
+// the controls are set to before: {"thin": true, "threshold": "30"}. Prints the page's message. Exit code 1 and the
 // reasons if the page reports an error, breaks its own security policy, or talks to another host.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { chromium } from "playwright-core";
 
-const [executablePath, url, picture, map, screenshot, colorScheme = "light", window = "1100x900"] = process.argv.slice(2);
+const [executablePath, url, picture, map, settings = "{}", screenshot, ...look] = process.argv.slice(2);
+const [colorScheme = "light", window = "1100x900"] = look;
 const [width, height] = window.split("x").map(Number);
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 const problems = [];
@@ -22,6 +24,11 @@ try {
   });
   await page.goto(url);
   await page.waitForSelector("body[data-ready]", { timeout: 60000 });
+  await page.evaluate((given) => {
+    for (const [id, value] of Object.entries(given)) {
+      document.getElementById(id)[typeof value === "boolean" ? "checked" : "value"] = value;
+    }
+  }, JSON.parse(settings));
   const bytes = readFileSync(picture).toString("base64");
   const type = picture.endsWith(".png") ? "image/png" : "image/jpeg";
   await page.evaluate(
@@ -37,13 +44,33 @@ try {
   const wrong = await page.$("#message.wrong");
   if (wrong) problems.push(await wrong.textContent());
   if (screenshot) await page.screenshot({ path: screenshot });
-  await page.selectOption("#view", "edges");
-  const shown = await page.evaluate(() => {
+  console.log(await page.textContent("#message"));
+  const off = await page.evaluate(() => ["how", "look"].map((id) => document.getElementById(id).disabled));
+  if (off.some((one) => one !== Boolean(wrong))) problems.push(`controls that are off: ${off}`);
+  if (!wrong) {
+    // The divider follows the mouse, then a key.
+    const box = await (await page.$("#stage")).boundingBox();
+    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width / 4, box.y + box.height / 2, { steps: 4 });
+    await page.mouse.up();
+    await page.keyboard.press("ArrowRight");
+    const [value, clip] = await page.evaluate(() => [
+      Number(document.getElementById("split").value),
+      document.getElementById("edges").style.clipPath,
+    ]);
+    if (Math.abs(value - 26) > 1 || !clip.includes(`${value}%`)) problems.push(`dragged to 25, then a key: ${value}, ${clip}`);
+  }
+  const shown = await page.evaluate(async () => {
     const canvas = document.getElementById("edges");
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    return { size: [canvas.width, canvas.height], levels: Array.from(data.filter((_, index) => index % 4 === 0)) };
+    const levels = data.filter((_, index) => index % 4 === 0);
+    const reader = new FileReader();
+    await new Promise((done) => ((reader.onload = done), reader.readAsDataURL(new Blob([levels]))));
+    return { size: [canvas.width, canvas.height], levels: reader.result.split(",")[1] };
   });
-  writeFileSync(map, Buffer.concat([Buffer.from(new Uint32Array(shown.size).buffer), Buffer.from(shown.levels)]));
+  const size = Buffer.from(new Uint32Array(shown.size).buffer);
+  writeFileSync(map, Buffer.concat([size, Buffer.from(shown.levels, "base64")]));
 } finally {
   await browser.close();
 }

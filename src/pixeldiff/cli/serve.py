@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 from pathlib import Path
@@ -27,7 +28,8 @@ def serve(
     try:
         import uvicorn
 
-        from pixeldiff.serve.app import create_app, shipped
+        from pixeldiff.serve.app import LOOPBACK, create_app, shipped
+        from pixeldiff.serve.connections import configured
     except ImportError as error:
         raise UserError(f"serve needs {error.name}; install it with: pip install 'pixeldiff[serve]'") from error
     models: dict[str, Path] = {}
@@ -42,16 +44,25 @@ def serve(
     if not models:
         raise UserError("no networks to serve; give one with --weights")
     workers = workers or cores()
-    app = create_app(models, workers, max(1, cores() // workers), queue, cors)
+    name = f"[{host}]" if ":" in host else host
+    local = _is_local(host)
+    hosts = tuple(dict.fromkeys((*LOOPBACK, name))) if local else ()
+    app = create_app(models, workers, max(1, cores() // workers), queue, cors, hosts)
     listener = _listen(host, port)
-    click.echo(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}")
+    if not local:
+        click.echo(f"{host}: whoever reaches this machine can use the server; there is no password.", err=True)
+    click.echo(f"http://{name}:{listener.getsockname()[1]}")
     # What clients send wrong is told to them; it is no matter for the log.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
-    # Headers are read up to here, so that those too long get an answer instead of a closed connection.
-    config = uvicorn.Config(
-        app, http="h11", h11_max_incomplete_event_size=2**19, log_level="error", timeout_keep_alive=30
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+    uvicorn.Server(configured(app)).run(sockets=[listener])
+
+
+def _is_local(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,11 +1,14 @@
 """The application: POST /api/edges, GET /api/models, GET /healthz, the page at /, OpenAPI at /openapi.json.
 
-Work is bounded: `workers` pictures are in the network at once, `queue` requests may wait, more are told to come back
-(503 with Retry-After). A slow upload ends with 408, a picture that takes too long with 503. Nothing is written to disk
-and no name from a client becomes a path: models are chosen from a list.
+Work is bounded: `workers` pictures are in the network at once, `queue` complete uploads may wait, more are told to come
+back (503 with Retry-After). A slow upload ends with 408, a picture that takes too long with 503. Nothing is written to
+disk and no name from a client becomes a path: models are chosen from a list.
 """
 
 import asyncio
+import contextlib
+import ctypes
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -24,15 +27,17 @@ from starlette.requests import ClientDisconnect
 
 from pixeldiff import __version__, weights
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.edges import EdgeDetector, seen_size
 from pixeldiff.runtime.folder import Options
-from pixeldiff.serve.uploads import Refused, decode, picture_bytes, read_body
+from pixeldiff.serve.uploads import Refused, Room, decode, picture_bytes, read_body
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {path.name: path for path in sorted(PAGE.iterdir())}
 MAX_HEADER_BYTES = 2**14
 UPLOAD_SECONDS = 30.0
 WORK_SECONDS = 60.0
+LARGE_PIXELS = 5 * 10**5  # of what the network sees; beyond, a session keeps hundreds of megabytes
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob: data:; "
@@ -46,7 +51,8 @@ MEDIA = {"png": "image/png", "webp": "image/webp", "svg": "image/svg+xml", "npy"
 Format = Enum("Format", {name: name for name in MEDIA}, type=str)  # type: ignore[misc]
 
 PNG = Format("png")
-OPTIONS = {"model", "format", "threshold", "thin", "invert"}
+OPTIONS = {"model", "format", "threshold", "thin", "invert", "size"}
+SEEN = "X-Pixeldiff-Seen"
 
 
 class Problem(BaseModel):
@@ -99,6 +105,7 @@ class Desk:
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="edges")
         self._open: dict[str, EdgeDetector] = {}
         self._lock = Lock()
+        self.room = Room()
 
     def detector(self, name: str) -> EdgeDetector:
         with self._lock:
@@ -106,19 +113,46 @@ class Desk:
                 self._open[name] = EdgeDetector(self.models[name], threads=self._threads, streams=self._streams)
             return self._open[name]
 
-    def work(self, content: bytes, model: str, options: Options) -> bytes:
-        """From a picture file to the file of its edges."""
-        edges = self.detector(model)(decode(content), scales=options.scales, thin=options.suppressed)
+    def work(self, content: bytes, model: str, options: Options, size: int | str | None) -> tuple[bytes, str]:
+        """From a picture file to the file of its edges, and the width and height at which the network saw it."""
+        picture = decode(content)
+        height, width = seen_size(picture.shape[:2], size)
         try:
-            return options.encode(edges)
+            edges = self.detector(model)(picture, scales=options.scales, thin=options.suppressed, size=size)
+            return options.encode(edges), f"{width}x{height}"
         except UserError as error:  # WebP has a largest side
             raise Refused(422, str(error)) from error
+        finally:
+            if height * width > LARGE_PIXELS:
+                self.forget(model)
 
-    def submit(self, content: bytes, model: str, options: Options) -> Future[bytes]:
-        return self._workers.submit(self.work, content, model, options)
+    def forget(self, name: str) -> None:
+        """Give memory back: a session keeps that of its largest picture, and a new one is open in no time."""
+        with self._lock:
+            self._open.pop(name, None)
+        _trim()
+
+    def submit(self, content: bytes, model: str, options: Options, size: int | str | None) -> Future[tuple[bytes, str]]:
+        """The job counts until it is done, even if nobody waits for it any more."""
+        if self.pending >= self.limit:
+            raise Refused(503, f"{self.pending} pictures are waiting already; try again in a second")
+        job = self._workers.submit(self.work, content, model, options, size)
+        self.pending += 1
+        loop = asyncio.get_running_loop()
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._settle))
+        return job
+
+    def _settle(self) -> None:
+        self.pending -= 1
 
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def _trim() -> None:
+    """What was freed goes back to the system, where the C library has to be told (glibc)."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def create_app(
@@ -127,8 +161,13 @@ def create_app(
     threads: int = 1,
     queue: int = 64,
     origins: tuple[str, ...] = (),
+    hosts: tuple[str, ...] = (),
 ) -> FastAPI:
-    """`models` are names and their ONNX files (the shipped ones by default); `origins` may call from other sites."""
+    """`models` are names and their ONNX files (the shipped ones by default); `origins` may call from other sites.
+
+    `hosts` are the only names to answer to, any if empty: a page from elsewhere whose name was made to lead here (DNS
+    rebinding) still says its own name.
+    """
     desk = Desk(models or shipped(), workers, threads, queue)
 
     @asynccontextmanager
@@ -141,6 +180,7 @@ def create_app(
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"])
     _add_errors(app)
+    _add_checks(app, hosts)
     _add_api(app, desk)
     _add_pages(app)
     return app
@@ -149,9 +189,8 @@ def create_app(
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:
-        retry = {"Retry-After": "1"} if error.status == 503 else {}
-        # The rest of an upload that was refused midway is not worth reading.
-        return _problem(error.status, error.reason, retry | {"Connection": "close"})
+        headers = {408: {"Connection": "close"}, 503: {"Retry-After": "1"}}
+        return _problem(error.status, error.reason, headers.get(error.status))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -162,10 +201,15 @@ def _add_errors(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         return _problem(error.status_code, str(error.detail), dict(error.headers or {}))
 
+
+def _add_checks(app: FastAPI, hosts: tuple[str, ...]) -> None:
     @app.middleware("http")
     async def headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        host = re.sub(r":\d*$", "", request.headers.get("host", "")).lower()
         if sum(len(name) + len(value) for name, value in request.headers.raw) > MAX_HEADER_BYTES:
-            response: Response = _problem(431, "the request's headers are too long", {"Connection": "close"})
+            response: Response = _problem(431, "the request's headers are too long")
+        elif hosts and host not in hosts:
+            response = _problem(421, f"this server is called {' or '.join(hosts)}, not {host!r}; use one of these")
         else:
             response = await answer(request)
         response.headers.update(HEADERS)
@@ -177,10 +221,12 @@ def _problem(status: int, reason: str, headers: dict[str, str] | None = None) ->
 
 
 def _add_pages(app: FastAPI) -> None:
+    @app.head("/", include_in_schema=False)
     @app.get("/", include_in_schema=False)
     async def index() -> Response:
         return FileResponse(PAGE_FILES["index.html"])
 
+    @app.head("/{name}", include_in_schema=False)
     @app.get("/{name}", include_in_schema=False)
     async def page(name: str) -> Response:
         if name not in PAGE_FILES:
@@ -192,11 +238,13 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
     Name = Enum("Name", {f"m{k}": name for k, name in enumerate(desk.models)}, type=str)  # type: ignore[misc]
     default = Name(desk.default)
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz")
     async def healthz() -> Health:
         """Whether the server answers, and how many pictures it has to do."""
         return Health(status="ok", pending=desk.pending)
 
+    @app.head("/api/models", include_in_schema=False)
     @app.get("/api/models")
     async def models() -> list[Model]:
         """The networks to choose from."""
@@ -222,39 +270,35 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
         ] = None,
         thin: Annotated[bool, Query(description="thin lines; one pixel wide with a threshold")] = False,
         invert: Annotated[bool, Query(description="dark edges on white")] = False,
+        size: Annotated[str | None, Query(description="longest side the network sees, in pixels, or full")] = None,
     ) -> Response:
         """The edges of a picture, sent as such or as a file in a form; the result has the picture's size."""
         if unknown := sorted(set(request.query_params) - OPTIONS):
             raise Refused(422, f"there is no option {unknown[0]}; the options are {', '.join(sorted(OPTIONS))}")
-        options = Options(format.value, thin, threshold, invert)
-        if desk.pending >= desk.limit:
-            raise Refused(503, f"{desk.pending} pictures are waiting already; try again in a second")
-        desk.pending += 1
-        job: Future[bytes] | None = None
+        options, longest = Options(format.value, thin, threshold, invert), _longest(size)
+        content = await _received(request, desk.room)
+        job = desk.submit(content, model.value, options, longest)
         try:
-            content = await _received(request)
-            job = desk.submit(content, model.value, options)
-            # From here the job counts until it is done, even if nobody waits for it any more.
-            loop = asyncio.get_running_loop()
-            job.add_done_callback(lambda _: loop.call_soon_threadsafe(_settle, desk))
-            try:
-                result = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
-            except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
-                raise Refused(503, "the picture takes too long; scale it down or try again later") from error
-        finally:
-            if job is None:
-                desk.pending -= 1
-        return Response(result, media_type=MEDIA[format.value])
+            result, seen = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
+            raise Refused(503, "the picture takes too long; scale it down or try again later") from error
+        return Response(result, media_type=MEDIA[format.value], headers={SEEN: seen})
 
 
-def _settle(desk: Desk) -> None:
-    desk.pending -= 1
+def _longest(size: str | None) -> int | str | None:
+    """The option `size` as the detector takes it."""
+    longest = int(size) if size and re.fullmatch("[0-9]{1,9}", size) else size
+    try:
+        seen_size((1, 1), longest)
+    except UserError as error:
+        raise Refused(422, str(error)) from error
+    return longest
 
 
-async def _received(request: Request) -> bytes:
+async def _received(request: Request, room: Room) -> bytes:
     try:
         body = await asyncio.wait_for(
-            read_body(request.stream(), request.headers.get("content-length")), UPLOAD_SECONDS
+            read_body(request.stream(), request.headers.get("content-length"), room), UPLOAD_SECONDS
         )
     except (TimeoutError, asyncio.TimeoutError) as error:
         raise Refused(408, f"the upload took more than {UPLOAD_SECONDS:.0f} seconds; try again") from error

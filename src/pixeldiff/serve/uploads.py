@@ -17,6 +17,8 @@ from pixeldiff.image import Picture
 
 MAX_BYTES = 32 * 2**20
 MAX_PIXELS = 50 * 10**6
+ROOM_BYTES = 2**28  # what unfinished uploads may hold together; then only small ones go on
+SMALL_BYTES = 2**20
 _FORM_ROOM = 2**16  # for the form around a picture
 _UNSAID = ("application/octet-stream", "application/x-www-form-urlencoded")  # the second is what curl says by itself
 
@@ -30,20 +32,32 @@ class Refused(Exception):
         self.reason = reason
 
 
-async def read_body(chunks: AsyncIterator[bytes], announced: str | None) -> bytes:
-    """The body, as long as it stays within MAX_BYTES."""
+class Room:
+    """The bytes that unfinished uploads hold together."""
+
+    held = 0
+
+
+async def read_body(chunks: AsyncIterator[bytes], announced: str | None, room: Room) -> bytes:
+    """The body, as long as it stays within MAX_BYTES and all of them together within ROOM_BYTES."""
     limit = MAX_BYTES + _FORM_ROOM
     too_large = Refused(413, f"the upload is larger than {MAX_BYTES // 2**20} MB; scale the picture down")
     if announced is not None and announced.isdecimal() and int(announced) > limit:
         raise too_large
     parts: list[bytes] = []
     size = 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > limit:
-            raise too_large
-        parts.append(chunk)
-    return b"".join(parts)
+    try:
+        async for chunk in chunks:
+            size += len(chunk)
+            room.held += len(chunk)
+            if size > limit:
+                raise too_large
+            if room.held > ROOM_BYTES and size > SMALL_BYTES:
+                raise Refused(503, "many large uploads are under way; try again in a second")
+            parts.append(chunk)
+        return b"".join(parts)
+    finally:
+        room.held -= size
 
 
 def picture_bytes(body: bytes, content_type: str) -> bytes:

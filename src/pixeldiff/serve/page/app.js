@@ -1,9 +1,10 @@
 // The page: takes pictures in, asks the engine for edges, draws them, hands them out.
 import * as engine from "./engine.js";
+import { thin as thinned } from "./maps.js";
 
 const at = (id) => document.getElementById(id);
 let picture = null; // {blob, name, bitmap}
-let result = null; // {width, height, levels}
+let result = null; // {width, height, map, seen}
 let arrival = 0; // the last picture wins
 let turn = 0; // so does the last detection
 
@@ -14,10 +15,18 @@ function say(text, wrong = false) {
 
 const settings = () => ({
   model: at("model").value,
+  size: JSON.parse(at("size").value),
   thin: at("thin").checked,
   invert: at("invert").checked,
-  threshold: at("threshold").value / 100,
+  threshold: at("threshold").value > 0 ? at("threshold").value / 100 : null,
 });
+
+// What can be set: how the edges are found once there is a picture, how they look once there are edges.
+function allow(busy = false) {
+  at("how").disabled = busy || !picture;
+  at("look").disabled = busy || !result;
+  at("stage").setAttribute("aria-busy", busy);
+}
 
 async function take(blob, name) {
   stopCamera();
@@ -32,6 +41,7 @@ async function take(blob, name) {
   if (mine !== arrival) return;
   picture = { blob, name: name.replace(/\.[^.]*$/, "") || "picture", bitmap };
   result = null;
+  at("divider").hidden = at("split").hidden = true;
   const photo = at("photo");
   [photo.width, photo.height] = [bitmap.width, bitmap.height];
   photo.getContext("2d").drawImage(bitmap, 0, 0);
@@ -43,8 +53,7 @@ async function take(blob, name) {
 async function detect() {
   if (!picture) return;
   const mine = ++turn;
-  at("work").disabled = true;
-  at("stage").setAttribute("aria-busy", "true");
+  allow(true);
   say("Finding edges …");
   const start = performance.now();
   try {
@@ -53,38 +62,54 @@ async function detect() {
     result = found;
     draw();
     const seconds = ((performance.now() - start) / 1000).toFixed(1);
-    say(`${found.width} × ${found.height} pixels, ${seconds} s`);
+    const [width, height] = found.seen;
+    const reduced = width !== found.width || height !== found.height;
+    const seen = reduced ? `; the network saw it reduced to ${width} × ${height}` : "";
+    say(`${found.width} × ${found.height} pixels, ${seconds} s${seen}`);
     at("stage").dataset.done = String(mine);
   } catch (error) {
-    if (mine === turn) say(`No edges: ${error.message}`, true);
+    if (mine !== turn) return;
+    say(`No edges: ${error.message}`, true);
+    if (error.refused) picture = result = null;
   } finally {
-    if (mine === turn) {
-      at("work").disabled = false;
-      at("stage").removeAttribute("aria-busy");
-    }
+    if (mine === turn) allow();
   }
 }
 
-// Grey levels after threshold and inversion; "overlay" keeps the picture visible where there is no edge.
+// Grey levels; with a threshold black and white, and thin lines one pixel wide, as the command has them.
+function levels() {
+  const { threshold, thin } = settings();
+  const { map, width, height } = result;
+  if (threshold === null) return Uint8ClampedArray.from(map, (value) => Math.fround(255 * value));
+  const lowest = Math.fround(threshold);
+  let mask = Uint8Array.from(map, (value) => (value >= lowest ? 1 : 0));
+  if (thin) mask = thinned(mask, height, width);
+  return mask.map((set) => 255 * set);
+}
+
+function split() {
+  const slider = at("view").value === "slider";
+  at("split").hidden = at("divider").hidden = !slider;
+  at("edges").style.clipPath = slider ? `inset(0 0 0 ${at("split").value}%)` : "none";
+  at("divider").style.left = `${at("split").value}%`;
+}
+
+// "overlay" keeps the picture visible where there is no edge.
 function draw() {
   const { threshold, invert } = settings();
-  at("threshold-value").textContent = threshold > 0 ? threshold.toFixed(2) : "off";
-  const view = at("view").value;
-  at("split-label").hidden = view !== "slider";
-  at("edges").style.clipPath = view === "slider" ? `inset(0 0 0 ${at("split").value}%)` : "none";
+  at("threshold-value").textContent = threshold === null ? "off" : threshold.toFixed(2);
+  split();
   if (!result) return;
+  const view = at("view").value;
   const canvas = at("edges");
   [canvas.width, canvas.height] = [result.width, result.height];
   const pen = canvas.getContext("2d", { willReadFrequently: true });
   const image = pen.createImageData(result.width, result.height);
-  const pixels = image.data;
-  const lowest = Math.ceil(255 * threshold);
-  result.levels.forEach((level, index) => {
-    const edge = threshold > 0 ? (level >= lowest ? 255 : 0) : level;
-    const ink = view === "overlay" ? (invert ? 0 : 255) : invert ? 255 - edge : edge;
-    pixels.fill(ink, 4 * index, 4 * index + 3);
-    pixels[4 * index + 3] = view === "overlay" ? edge : 255;
-  });
+  const pixels = new Uint32Array(image.data.buffer); // alpha, then three times the grey level
+  const overlay = (edge) => (edge << 24) | (invert ? 0 : 0xffffff);
+  const plain = (edge) => 0xff000000 | ((invert ? 255 - edge : edge) * 0x010101);
+  const ink = Uint32Array.from({ length: 256 }, (_, edge) => (view === "overlay" ? overlay(edge) : plain(edge)));
+  levels().forEach((level, index) => (pixels[index] = ink[level]));
   pen.putImageData(image, 0, 0);
 }
 
@@ -96,9 +121,18 @@ function save(blob, suffix) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-function savePng() {
+async function savePng() {
   if (!result) return;
-  if (at("view").value !== "overlay") return at("edges").toBlob((blob) => save(blob, "png"));
+  if (at("view").value !== "overlay") {
+    try {
+      const file = await engine.png(picture.blob, settings());
+      if (file) save(file, "png");
+      else at("edges").toBlob((blob) => save(blob, "png"));
+    } catch (error) {
+      say(`No file: ${error.message}`, true);
+    }
+    return;
+  }
   const both = document.createElement("canvas");
   [both.width, both.height] = [result.width, result.height];
   const pen = both.getContext("2d");
@@ -166,8 +200,9 @@ function listen() {
   document.addEventListener("paste", (event) => takeFirst(event.clipboardData?.files));
   at("file").addEventListener("change", (event) => takeFirst(event.target.files));
   at("camera").addEventListener("click", useCamera);
-  for (const id of ["model", "thin"]) at(id).addEventListener("change", detect);
-  for (const id of ["view", "split", "threshold", "invert"]) at(id).addEventListener("input", draw);
+  for (const id of ["model", "size", "thin"]) at(id).addEventListener("change", detect);
+  for (const id of ["view", "threshold", "invert"]) at(id).addEventListener("input", draw);
+  at("split").addEventListener("input", split);
   at("png").addEventListener("click", savePng);
   at("svg").addEventListener("click", saveSvg);
   at("controls").addEventListener("submit", (event) => event.preventDefault());
@@ -175,7 +210,6 @@ function listen() {
 
 async function start() {
   at("promise").textContent = engine.promise;
-  at("thin-label").hidden = !engine.canThin;
   at("svg").hidden = !engine.canVector;
   listen();
   draw();

@@ -1,28 +1,32 @@
 // Where the edges come from on a page with a server: its API. The page without one has another file of this name.
 //
-// models() -> [{name, default}]; edges(blob, {model, thin}) -> {width, height, levels} with one grey level per pixel;
-// svg(blob, options) -> Blob, or null where there is none.
+// models() -> [{name, default}]; edges(blob, {model, thin, size}) -> {width, height, map, seen} with values in [0, 1]
+// and the width and height at which the network saw the picture; svg and png(blob, settings) -> Blob, the file of the
+// command, or null where the page has to make its own. An error is `refused` if no setting would help.
 
 export const promise = "Edges of a picture, found by this server. Pictures are not kept.";
-export const canThin = true;
 export const canVector = true;
 
 export async function models() {
   return (await asked("api/models")).json();
 }
 
-export async function edges(blob, { model, thin }) {
-  const answer = await post(blob, { model, thin, format: "png" });
-  return levelsOf(await answer.blob());
+export async function edges(blob, { model, thin, size }) {
+  const answer = await post(blob, { model, thin, size, format: "png" });
+  const seen = answer.headers.get("X-Pixeldiff-Seen").split("x").map(Number);
+  return { ...(await mapOf(await answer.blob())), seen };
 }
 
-export async function svg(blob, { model, threshold, invert }) {
-  const options = { model, invert, format: "svg" };
-  if (threshold > 0) options.threshold = threshold;
-  return (await post(blob, options)).blob();
+export async function svg(blob, { model, size, threshold, invert }) {
+  return (await post(blob, { model, size, threshold, invert, format: "svg" })).blob();
 }
 
-function post(blob, options) {
+export async function png(blob, { model, size, thin, threshold, invert }) {
+  return (await post(blob, { model, size, thin, threshold, invert, format: "png" })).blob();
+}
+
+function post(blob, given) {
+  const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
   const headers = { "Content-Type": blob.type.startsWith("image/") ? blob.type : "application/octet-stream" };
   return asked(`api/edges?${new URLSearchParams(options)}`, { method: "POST", body: blob, headers });
 }
@@ -36,14 +40,16 @@ async function asked(address, options) {
   }
   if (answer.ok) return answer;
   const reason = await answer.json().then((body) => body.error).catch(() => answer.statusText);
-  throw new Error(reason);
+  throw Object.assign(new Error(reason), { refused: [413, 415, 422].includes(answer.status) });
 }
 
-async function levelsOf(png) {
-  const bitmap = await createImageBitmap(png, { colorSpaceConversion: "none" });
+async function mapOf(file) {
+  const bitmap = await createImageBitmap(file, { colorSpaceConversion: "none" });
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   const pen = canvas.getContext("2d", { willReadFrequently: true });
   pen.drawImage(bitmap, 0, 0);
   const { data } = pen.getImageData(0, 0, bitmap.width, bitmap.height);
-  return { width: bitmap.width, height: bitmap.height, levels: data.filter((_, index) => index % 4 === 0) };
+  const map = new Float32Array(bitmap.width * bitmap.height);
+  for (let index = 0; index < map.length; index++) map[index] = data[4 * index] / 255;
+  return { width: bitmap.width, height: bitmap.height, map };
 }

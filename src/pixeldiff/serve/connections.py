@@ -1,0 +1,68 @@
+"""Connections: a request has to arrive in time, and what goes on after its answer is read within bounds.
+
+uvicorn bounds the pause between two requests only, so one byte now and then would hold a connection for ever. And an
+upload that was refused is read on, for a client that is still sending sees no answer on a connection that is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 10.0
+BODY_SECONDS = 40.0  # above app.UPLOAD_SECONDS, whose refusal says more
+REST_BYTES = 256 * 2**20  # read and dropped after an answer
+_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class Connection(H11Protocol):
+    """uvicorn's, with a deadline for each stage of a request."""
+
+    _stage: Any = None  # of the client, as h11 has it
+    _deadline: asyncio.TimerHandle | None = None
+    _rest = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
+            self._rest += len(data)
+            if self._rest > REST_BYTES:
+                self.transport.close()
+                return
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.conn.their_state is self._stage:
+            return
+        self._stage = self.conn.their_state
+        self._rest = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+        seconds = {h11.IDLE: HEADER_SECONDS, h11.SEND_BODY: BODY_SECONDS}.get(self._stage)
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        if self._stage is h11.IDLE:
+            self.transport.write(_LATE)
+        self.transport.close()
+
+
+def configured(app: Any) -> uvicorn.Config:
+    """How the application is served."""
+    # Headers are read up to here, so that those too long get an answer instead of a closed connection.
+    return uvicorn.Config(
+        app, http=Connection, h11_max_incomplete_event_size=2**19, log_level="error", timeout_keep_alive=30
+    )
