@@ -26,6 +26,7 @@ from pixeldiff import image as pictures
 from pixeldiff import weights
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.packed_file import Fields
 
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
@@ -159,12 +160,28 @@ class EdgeDetector:
         if size[0] * size[1] > self._window_pixels():
             maps = np.stack([self._tiled(one, sides) for one in batch])
         elif sides:
-            *logits, edges = self.session.run([*SIDES, "edges"], {"image": _input(batch)})
+            *logits, edges = self._run([*SIDES, "edges"], batch)
             soft = np.array([[_sigmoid(pictures.resize(own[0], size)) for own in side] for side in logits])
             maps = np.stack([*soft, edges[:, 0]], axis=1)
         else:
-            (maps,) = self.session.run(["edges"], {"image": _input(batch)})
+            (maps,) = self._run(["edges"], batch)
         return maps[:, :, :height, :width]
+
+    def _run(self, outputs: list[str], batch: list[Picture]) -> list[FloatMap]:
+        """What the graph gives, each output checked to be one map per picture at its own resolution."""
+        options = onnxruntime.RunOptions()
+        options.only_execute_path_to_fetches = True
+        try:
+            results = self.session.run(outputs, {"image": _input(batch)}, options)
+        except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
+            reason = str(error).splitlines()[0][:200]
+            raise UserError(f"{self.name} does not run ({reason}); export or download its file again") from error
+        height, width = batch[0].shape[:2]
+        for name, result in zip(outputs, results, strict=True):
+            k = SIDES.index(name) if name in SIDES else 0
+            if result.shape != (len(batch), 1, height >> k, width >> k) or result.dtype != np.float32:
+                raise UserError(f"{self.name} gives no maps of edges ({name}: {result.dtype} {result.shape})")
+        return list(results)
 
     def _window_pixels(self) -> int:
         width = self.metadata.get("config", {}).get("width", 60)
@@ -179,10 +196,8 @@ class EdgeDetector:
             raise UserError(f"{self.name} does not say how to tile large pictures; export its weights again") from error
         height, width = picture.shape[:2]
         whole = [np.empty((height >> k, width >> k), np.float32) for k in range(len(SIDES))]
-        options = onnxruntime.RunOptions()
-        options.only_execute_path_to_fetches = True
         for tile in pictures.plan_tiles(height, width, self._window_pixels(), margin, stride):
-            parts = self.session.run(list(SIDES), {"image": _input([picture[tile.window]])}, options)
+            parts = self._run(list(SIDES), [picture[tile.window]])
             for k, part in enumerate(parts):
                 rows, columns = (_coarser(core, 0, k) for core in tile.core)
                 own = (_coarser(c, w.start, k) for c, w in zip(tile.core, tile.window, strict=True))
@@ -212,11 +227,27 @@ def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> o
 
 def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
     """What export wrote beside the graph; an error unless this is an edge network of ours."""
-    text = session.get_modelmeta().custom_metadata_map.get(weights.METADATA_KEY)
     outputs = {output.name for output in session.get_outputs()}
+    try:
+        text = session.get_modelmeta().custom_metadata_map.get(weights.METADATA_KEY)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is damaged: its description is no text; export or download it again") from error
     if text is None or not {"edges", *SIDES} <= outputs:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
-    return weights.read_description(text, path)
+    described = weights.read_description(text, path)
+    try:
+        fields = Fields({"model": path.stem, "config": {}, **described}, "the description")
+        fields.text("model")
+        Fields({"width": 1, **Fields(fields.value("config"), "the config").table}, "the config").whole("width", 1, 4096)
+        if "tiles" in described:
+            tiles = Fields(described["tiles"], "the tiles")
+            tiles.whole("reach", 0, 4096)
+            tiles.whole("stride", 2 ** (len(SIDES) - 1), 2 ** (len(SIDES) - 1))
+            tiles.numbers("fusion", len(SIDES))
+            tiles.number("bias")
+    except UserError as error:
+        raise UserError(f"{path} is damaged: {error}; export or download it again") from error
+    return described
 
 
 def _default_budget() -> int:
