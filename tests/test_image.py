@@ -1,8 +1,13 @@
 """Reading what people have, refusing what is no picture, and the plan of tiles."""
 
 import contextlib
+import io
 import os
+import re
 import stat
+import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,19 +140,31 @@ def test_missing_file_and_folder(tmp_path):
         image.read(tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore")  # Pillow warns about what it finds
-def test_damaged_bytes_never_escape_as_another_exception(rng, tmp_path, colours):
-    path = tmp_path / "x"
-    for suffix in ("png", "jpeg", "gif", "webp", "tiff", "bmp", "ppm"):
-        Image.fromarray(colours).save(path, suffix)
-        whole = bytearray(path.read_bytes())
+def test_damaged_bytes_never_escape_as_another_exception_nor_warn(rng, colours):
+    turned = Image.Exif()
+    turned[274] = 6
+    for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "AVIF", "JPEG2000"):
+        file = io.BytesIO()
+        Image.fromarray(colours).save(file, kind, exif=turned)
+        whole = file.getvalue()
         for _ in range(40):
             damaged = bytearray(whole)
             for position in rng.integers(0, len(whole), 3):
                 damaged[position] = rng.integers(256)
-            path.write_bytes(damaged)
-            with contextlib.suppress(UserError):
-                image.read(path)
+            with contextlib.suppress(UserError), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                image.load(damaged)
+
+
+def test_a_damaged_avif_is_told_in_one_line(colours, tmp_path):
+    path = tmp_path / "a.avif"
+    Image.fromarray(colours).save(path)
+    head, tag, data = path.read_bytes().partition(b"mdat")
+    path.write_bytes(head + tag + bytes(len(data)))
+    with pytest.raises(UserError, match=r"a.avif is damaged or cut short"):
+        image.read(path)
+    with pytest.raises(UserError, match="the Pillow image is damaged"), Image.open(path) as file:
+        image.load(file)
 
 
 def test_normalise_is_the_definition(colours):
@@ -206,3 +223,96 @@ def test_unwritable_place_is_explained_and_left_clean(tmp_path):
     with pytest.raises(UserError, match="cannot write"):
         image.write_whole(tmp_path / "folder" / "a.png", b"abc")
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["a.png"]
+
+
+def test_pillow_opens_nothing_without_a_list_of_formats():
+    for path in Path(image.__file__).parent.rglob("*.py"):
+        for call in re.findall(r"Image\.open\(.*", path.read_text()):
+            assert "formats=" in call, path
+    assert {"EPS", "WMF", "MPEG"}.isdisjoint(image.FORMATS)
+    assert len(set(image.SUFFIXES)) == len(image.SUFFIXES)
+
+
+def test_postscript_is_not_run_whatever_its_name(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n{ } loop\n")
+    for read in (image.read, image.read_stored, image.stored_size, lambda path: image.load(path.read_bytes())):
+        with pytest.raises(UserError, match="not a picture of a known format"):
+            read(tmp_path / "a.jpg")
+
+
+def test_heic_without_its_decoder_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    for brand in (b"heic", b"mif1"):
+        (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0mif1heic" + bytes(99))
+        with pytest.raises(UserError, match=r"a.heic: .*pip install 'pixeldiff\[heic\]'"):
+            image.read(tmp_path / "a.heic")
+
+
+def test_heic_is_read_where_its_decoder_is(colours, tmp_path):
+    heif = pytest.importorskip("pillow_heif")
+    picture = Image.fromarray(np.kron(colours, np.ones((8, 8, 1), np.uint8)))
+    heif.from_pillow(picture).save(tmp_path / "a.heic", quality=-1, chroma=444)
+    assert np.abs(image.read(tmp_path / "a.heic").astype(int) - np.asarray(picture)).mean() < 4
+    (tmp_path / "cut.heic").write_bytes((tmp_path / "a.heic").read_bytes()[:400])
+    with pytest.raises(UserError, match=r"cut.heic"):
+        image.read(tmp_path / "cut.heic")
+
+
+def test_bytes_and_open_files(colours, tmp_path):
+    path = tmp_path / "a.png"
+    Image.fromarray(colours).save(path)
+    content = path.read_bytes()
+    with open(path, "rb") as file, open(path, "rb", buffering=0) as raw:
+        for source in (content, bytearray(content), memoryview(content), io.BytesIO(content), file, raw):
+            np.testing.assert_array_equal(image.load(source), colours)
+        assert not file.closed
+    for bad in (b"", b"text", content[:60]):
+        with pytest.raises(UserError, match="the picture is"):
+            image.load(bad)
+    with open(path, encoding="latin-1") as file, pytest.raises(UserError, match=r"'rb'.*TextIOWrapper"):
+        image.load(file)
+
+
+def test_a_pipe_is_read_to_its_end(colours):
+    content = io.BytesIO()
+    Image.fromarray(colours).save(content, "WEBP", lossless=True)
+    end, start = os.pipe()
+    os.write(start, content.getvalue())
+    os.close(start)
+    with open(end, "rb") as file:
+        np.testing.assert_array_equal(image.load(file), colours)
+
+
+def test_16_bit_and_bool_arrays(colours):
+    deep = colours.astype(np.uint16) * 257
+    for array in (deep, deep.astype(">u2")):
+        np.testing.assert_allclose(image.load(array), colours / 255, atol=1e-6)
+    np.testing.assert_array_equal(image.load(colours > 99), np.where(colours > 99, np.uint8(255), np.uint8(0)))
+
+
+def test_torch_tensors(colours):
+    planes = from_numpy(colours).permute(2, 0, 1)
+    for tensor in (planes, planes[None]):
+        np.testing.assert_array_equal(image.load(tensor), colours)
+    np.testing.assert_allclose(image.load((planes / 255).requires_grad_()), colours / 255, atol=1e-6)
+    np.testing.assert_allclose(image.load(planes[0].bfloat16() / 255)[..., 2], colours[..., 0] / 255, atol=0.01)
+    assert image.load(planes[:1]).shape == colours.shape
+    for bad in (planes[None].repeat(2, 1, 1, 1), planes.permute(1, 2, 0), planes[0, 0]):
+        with pytest.raises(UserError, match="a tensor is C x H x W"):
+            image.load(bad)
+    with pytest.raises(UserError, match="float pixels lie in 0 to 1"):
+        image.load(planes.float())
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_reduce_takes_means(dtype, rng):
+    picture = rng.integers(0, 256, (60, 84, 3), dtype=np.uint8)
+    picture = picture if dtype == np.uint8 else (picture / 255).astype(np.float32)
+    small = image.reduce(picture, (10, 14))
+    assert (small.shape, small.dtype) == ((10, 14, 3), dtype)
+    # Pillow's bilinear: a triangle over twice the step.
+    weights = 1 - np.abs(np.arange(12) + 0.5 - 6) / 6
+    weights /= weights.sum()
+    inner = np.tensordot(np.outer(weights, weights), picture[3:15, 9:21].astype(np.float64), 2)
+    np.testing.assert_allclose(small[1, 2], inner, atol=1 if dtype == np.uint8 else 1e-6)
+    assert image.reduce(picture, (60, 84)) is picture

@@ -340,7 +340,7 @@ def _pixelate(image: Array, share: float, rng: Generator) -> Array:
 def _jpeg_compression(image: Array, quality: int, rng: Generator) -> Array:
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality)
-    return np.asarray(Image.open(file))
+    return np.asarray(Image.open(file, formats=["JPEG"]))
 
 
 # --- the front door ----------------------------------------------------------------------------------------------

@@ -7,52 +7,52 @@ transparent ones laid on white, 16-bit grey ones keep their depth, of animations
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import io
 import os
 import secrets
-import struct
-import zlib
-from collections.abc import Callable, Iterable
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from pixeldiff.errors import UserError
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-# What a folder is searched for; a file named explicitly is tried whatever its name.
-SUFFIXES = (
-    ".avif",
-    ".bmp",
-    ".gif",
-    ".jp2",
-    ".jpeg",
-    ".jpg",
-    ".pbm",
-    ".pgm",
-    ".png",
-    ".pnm",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
+# The formats that Pillow decodes by itself, with the names that a folder is searched for; a file named explicitly is
+# tried whatever its name. Pillow's others start programs (EPS: Ghostscript) or are no photos.
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg"),
+    "PNG": (".png",),
+    "WEBP": (".webp",),
+    "TIFF": (".tif", ".tiff"),
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "PPM": (".pbm", ".pgm", ".pnm", ".ppm"),
+    "AVIF": (".avif",),
+    "JPEG2000": (".jp2",),
+    "HEIF": (".heic", ".heif"),  # through pillow-heif
+}
+_HEIC_HERE = importlib.util.find_spec("pillow_heif") is not None
+SUFFIXES = tuple(sorted(one for name, own in FORMATS.items() if name != "HEIF" or _HEIC_HERE for one in own))
+_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 Picture = NDArray[Any]  # H x W x 3, uint8 or float32 in [0, 1]
 FloatMap = NDArray[np.float32]
-
-# What Pillow raises on damaged files depends on where the damage is.
-_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, TypeError, struct.error, zlib.error)
+_T = TypeVar("_T")
 
 
 def read(path: str | Path) -> Picture:
     """The picture in a file."""
-    return _opened(Path(path), from_pil)
+    return _from_path(path, from_pil)
 
 
 def read8(path: str | Path) -> NDArray[np.uint8]:
@@ -74,51 +74,105 @@ def read_stored(path: str | Path) -> NDArray[Any]:
             raise UserError(f"its colours are {file.mode}; save it as a grey or RGB picture")
         return np.asarray(file if file.mode != "P" else file.convert("RGB"))
 
-    return _opened(Path(path), stored)
+    return _from_path(path, stored)
 
 
-def _opened(path: Path, convert: Callable[[Image.Image], NDArray[Any]]) -> NDArray[Any]:
+def stored_size(path: str | Path) -> tuple[int, int]:
+    """Height and width in a picture file, before it is turned upright; nothing is decoded."""
+    return _from_path(path, lambda file: (file.height, file.width))
+
+
+def _from_path(path: str | Path, convert: Callable[[Image.Image], _T]) -> _T:
+    path = Path(path)
     if not path.exists():
         raise UserError(f"no file {path}; check the name")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a picture file")
+    with _told(str(path)), open(path, "rb") as file:
+        return _from_file(file, convert)
+
+
+def _from_file(file: IO[bytes], convert: Callable[[Image.Image], _T]) -> _T:
+    with open_file(file) as picture:
+        return convert(picture)
+
+
+def open_file(file: IO[bytes]) -> Image.Image:
+    """Pillow's image in an open file, of one of FORMATS. On damaged files Pillow raises anything."""
+    if not file.seekable():
+        file = io.BytesIO(file.read())
+    for learn in (Image.preinit, Image.init):  # the second takes a tenth of a second
+        learn()
+        with contextlib.suppress(UnidentifiedImageError):
+            return Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
+    file.seek(0)
+    head = file.read(12)
+    if not head:
+        raise UnidentifiedImageError("is empty")
+    if head[4:8] != b"ftyp" or head[8:] not in _HEIC_BRANDS:
+        raise UnidentifiedImageError("is not a picture of a known format")
     try:
-        with Image.open(path) as file:
-            return convert(file)
-    except Image.DecompressionBombError as error:
-        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6
-        raise UserError(f"{path} unpacks to more than {limit} megapixels; scale it down first") from error
-    except UnidentifiedImageError as error:
-        what = "is empty" if path.stat().st_size == 0 else "is not a picture of a known format"
-        raise UserError(f"{path} {what}; use JPEG, PNG, WebP, TIFF, BMP, GIF or PNM") from error
-    except PermissionError as error:
-        raise UserError(f"{path} may not be read; check its permissions") from error
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    except _DAMAGE as error:
-        raise UserError(f"{path} is damaged or cut short ({error}); copy or save it again") from error
+        from pillow_heif import register_heif_opener
+    except ImportError as error:
+        raise UserError("HEIC pictures need pillow-heif; install it with: pip install 'pixeldiff[heic]'") from error
+    register_heif_opener()
+    return Image.open(file, formats=["HEIF"])
+
+
+@contextlib.contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What goes wrong with a picture, as one line that begins with its name; without Pillow's warnings."""
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():  # in several threads the filters would get lost
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+        try:
+            yield
+        except Image.DecompressionBombError as error:
+            limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6
+            raise UserError(f"{name} unpacks to more than {limit} megapixels; scale it down first") from error
+        except UnidentifiedImageError as error:
+            what = str(error) if str(error).startswith("is ") else "is damaged"
+            raise UserError(f"{name} {what}; use JPEG, PNG, WebP, TIFF, BMP, GIF or PNM") from error
+        except PermissionError as error:
+            raise UserError(f"{name} may not be read; check its permissions") from error
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from error
+        except MemoryError as error:
+            raise UserError(f"{name} needs more memory than there is; scale it down first") from error
+        except Exception as error:  # depends on where the damage is, and on the decoder
+            why = " ".join(str(error).split())
+            raise UserError(f"{name} is damaged or cut short ({why}); copy or save it again") from error
 
 
 def from_pil(picture: Image.Image) -> Picture:
     """The upright RGB array of a Pillow image of any mode."""
     if picture.mode == "I" and picture.format == "TIFF":
         raise UserError("whole numbers of 32 bits have no full scale; save it with 8 or 16 bits")
-    picture = ImageOps.exif_transpose(picture)
+    if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # otherwise it would be copied
+        picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):
         deep = np.asarray(picture).astype(np.float32)
         return from_array(deep if picture.mode == "F" else deep / 65535)
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return np.asarray(picture.convert("RGB"))
+    return np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
 
 
 def from_array(array: NDArray[Any]) -> Picture:
-    """An array H x W or H x W x 1, 3 or 4, uint8 or float in [0, 1], as H x W x 3; transparent pixels turn white."""
+    """An array H x W or H x W x 1, 3 or 4 as H x W x 3: uint8, uint16 (65,535 is white), bool, or float in [0, 1].
+
+    Transparent pixels turn white.
+    """
     channels = 1 if array.ndim == 2 else array.shape[-1]
     if array.ndim not in (2, 3) or channels not in (1, 3, 4) or array.size == 0:
         raise UserError(f"an array is H x W or H x W x 1, 3 or 4 (channels last), not {array.shape}")
-    if array.dtype != np.uint8:
+    if array.dtype.kind == "b":
+        array = array * np.uint8(255)
+    elif array.dtype.kind == "u" and array.dtype.itemsize == 2:
+        array = array / np.float32(65535)
+    elif array.dtype != np.uint8:
         array = _checked_float(array)
     if channels == 4:
         full = 255 if array.dtype == np.uint8 else 1
@@ -131,22 +185,46 @@ def from_array(array: NDArray[Any]) -> Picture:
 
 def _checked_float(array: NDArray[Any]) -> FloatMap:
     if not np.issubdtype(array.dtype, np.floating):
-        raise UserError(f"pixels are uint8 (0 to 255) or float (0 to 1), not {array.dtype}; convert them first")
+        raise UserError(f"pixels are uint8, uint16, bool or float (0 to 1), not {array.dtype}; convert them first")
     low, high = float(array.min()), float(array.max())
     if not (low >= 0 and high <= 1):  # written so that nan fails too
         raise UserError(f"float pixels lie in 0 to 1, these in {low:g} to {high:g}; divide them by their full scale")
     return array.astype(np.float32, copy=False)
 
 
+def from_tensor(tensor: Any) -> Picture:
+    """A torch tensor C x H x W or 1 x C x H x W (or H x W), of the types that arrays have; torch is not needed here."""
+    tensor = tensor.detach().cpu()
+    shape = tuple(tensor.shape)
+    if len(shape) == 4 and shape[0] == 1:
+        tensor = tensor[0]
+    if tensor.ndim not in (2, 3) or (tensor.ndim == 3 and tensor.shape[0] not in (1, 3, 4)):
+        raise UserError(f"a tensor is C x H x W or 1 x C x H x W (C 1, 3 or 4), not {shape}; give a batch as a list")
+    array = (tensor.float() if tensor.is_floating_point() else tensor).numpy()  # numpy has no bfloat16
+    return from_array(array if array.ndim == 2 else array.transpose(1, 2, 0))
+
+
 def load(source: Any) -> Picture:
-    """A picture from whatever a caller has: a path, a Pillow image or an array."""
+    """A picture from whatever a caller has: a path, a file's bytes, a file open for reading ("rb"), a Pillow image, an
+    array (`from_array`) or a torch tensor (`from_tensor`)."""
     if isinstance(source, (str, os.PathLike)):
         return read(Path(source))
     if isinstance(source, Image.Image):
-        return from_pil(source)
+        with _told("the Pillow image"):
+            return from_pil(source)
     if isinstance(source, np.ndarray):
         return from_array(source)
-    raise UserError(f"a picture is a path, a Pillow image or a numpy array, not {type(source).__name__}")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        source = io.BytesIO(source)
+    if hasattr(source, "read") and not isinstance(source, io.TextIOBase):
+        with _told("the picture"):
+            return _from_file(source, from_pil)
+    if hasattr(source, "detach") and hasattr(source, "cpu"):
+        return from_tensor(source)
+    raise UserError(
+        "a picture is a path, bytes, a file opened with 'rb', a Pillow image, a numpy array or a torch tensor, "
+        f"not {type(source).__name__}"
+    )
 
 
 def normalise(picture: Picture) -> FloatMap:

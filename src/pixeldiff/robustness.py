@@ -25,6 +25,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.image import write_whole
 from pixeldiff.metrics.classify import refuse_other_classes, top_hits
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarise
+from pixeldiff.metrics.npy import read_npy
 
 Array = np.ndarray[Any, Any]
 Scores = dict[str, float]
@@ -79,7 +80,7 @@ class Results:
                 for c in content.pop("cells")
             }
             return cls(**content, cells=cells)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(f"{path} is not a result file of `pixeldiff robustness`; give another name") from error
 
     def resume(self, path: Path) -> Results:
@@ -227,12 +228,7 @@ class PublishedCifarC:
             yield np.asarray(images[first + start : first + stop]), self.labels[start:stop]
 
     def _read(self, name: str) -> Array:
-        path = self.folder / f"{name}.npy"
-        try:
-            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read {path} ({error}); unpack CIFAR-100-C again") from error
-        return array
+        return read_npy(self.folder / f"{name}.npy", mapped=True)
 
 
 @dataclass

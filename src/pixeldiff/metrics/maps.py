@@ -19,6 +19,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.folders import visible
 from pixeldiff.image import FloatMap, read_stored
 from pixeldiff.metrics.mat import describe, read_mat
+from pixeldiff.metrics.npy import read_npy
 from pixeldiff.metrics.truth import shortened
 
 SUFFIXES = (".png", ".npy", ".mat", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg")
@@ -114,12 +115,7 @@ def read_map(path: Path) -> FloatMap:
     if suffix == ".mat":
         array = _only_matrix(path)
     elif suffix == ".npy":
-        try:
-            array = np.load(path)
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{path} is not a readable .npy file ({error}); save it again") from error
-        if not isinstance(array, np.ndarray):
-            raise UserError(f"{path} is an .npz archive under another name; save the map with numpy.save")
+        array = read_npy(path)
     else:
         array = read_stored(path)
     return checked(array, str(path))

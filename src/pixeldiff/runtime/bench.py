@@ -136,11 +136,10 @@ def _refuse_large(found: Found) -> None:
     """The network alone is timed on whole pictures, and on many at once: photos of a camera would not fit in memory."""
     for path, _ in found.files:
         try:
-            with Image.open(path) as file:
-                pixels = file.width * file.height
-        except (OSError, Image.DecompressionBombError):
+            height, width = image.stored_size(path)
+        except UserError:
             continue  # detecting will say what is wrong with it
-        if pixels > LARGEST:
+        if (pixels := height * width) > LARGEST:
             raise UserError(
                 f"{path} has {pixels / 1e6:.1f} megapixels; give pictures of at most {LARGEST / 1e6:.0f} to time"
             )

@@ -31,7 +31,7 @@ from pixeldiff.runtime.packed_file import Fields
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
 
-DEFAULT_SIZE = 1024  # longest side the network sees unless told otherwise; benchmarks/photo_size.py has the evidence
+DEFAULT_SIZE = 1000  # longest side the network sees unless told otherwise; benchmarks/photo_size.py has the evidence
 _SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
 _BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
 _WINDOW_PIXELS = 2 * 10**6  # larger windows save little margin

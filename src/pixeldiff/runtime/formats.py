@@ -14,6 +14,7 @@ from PIL import Image
 
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap
+from pixeldiff.metrics.mat import write_mat
 from pixeldiff.runtime.vector import encode_svg
 
 _RLE = 3  # zlib's strategy for run lengths: on edge maps 5 times quicker than the default and as small
@@ -47,13 +48,7 @@ def encode_npy(edge_map: FloatMap) -> bytes:
 
 def encode_mat(edge_map: FloatMap) -> bytes:
     """A MATLAB file with the float map under the name `edges`."""
-    try:
-        from scipy.io import savemat
-    except ImportError as error:
-        raise UserError("--format mat needs scipy; install it with: pip install 'pixeldiff[eval]'") from error
-    buffer = io.BytesIO()
-    savemat(buffer, {"edges": edge_map}, do_compression=True)
-    return buffer.getvalue()
+    return write_mat({"edges": edge_map})
 
 
 FORMATS: dict[str, Callable[[FloatMap], bytes]] = {

@@ -17,8 +17,6 @@ from pixeldiff.image import Picture
 
 MAX_BYTES = 32 * 2**20
 MAX_PIXELS = 50 * 10**6
-# What Pillow decodes by itself; others (EPS) would start programs.
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 _FORM_ROOM = 2**16  # for the form around a picture
 _UNSAID = ("application/octet-stream", "application/x-www-form-urlencoded")  # the second is what curl says by itself
 
@@ -123,14 +121,14 @@ def _first_file(body: bytes, content_type: str) -> bytes:
 
 def decode(content: bytes) -> Picture:
     """The picture in a file's bytes."""
-    Image.init()
-    known = [name for name in FORMATS if name in Image.OPEN]  # AVIF and JPEG 2000 are a matter of how Pillow was built
     try:
-        file = Image.open(io.BytesIO(content), formats=known)
+        file = pictures.open_file(io.BytesIO(content))
     except Image.DecompressionBombError as error:
         raise _too_many_pixels() from error
     except UnidentifiedImageError as error:
         raise Refused(415, "this is not a picture of a known format; use JPEG, PNG, WebP, TIFF, BMP or GIF") from error
+    except UserError as error:  # HEIC without its decoder
+        raise Refused(415, str(error)) from error
     except Exception as error:  # what Pillow raises depends on where the damage is
         raise Refused(422, "the picture is damaged or cut short; save it again") from error
     with file:
