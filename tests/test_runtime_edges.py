@@ -1,6 +1,7 @@
 """EdgeDetector against the torch network, and against itself: batches, tiles, scales, kinds of input."""
 
 import json
+import pickle
 
 import numpy as np
 import onnx
@@ -12,7 +13,8 @@ from pixeldiff import EdgeDetector, UserError, image
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.export import export_onnx, tile_recipe
 from pixeldiff.models import create_model
-from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
+from pixeldiff.runtime.edges import DEFAULT_SIZE, see, seen_size
+from pixeldiff.runtime.folder import Options
 
 
 @pytest.fixture
@@ -230,3 +232,72 @@ def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx)
         onnx.save(proto, tmp_path / "odd.onnx")
         with pytest.raises(UserError, match=says):
             EdgeDetector(tmp_path / "odd.onnx", threads=1)(np.zeros((20, 30, 3), np.uint8))
+
+
+def test_prints_itself(edge_onnx):
+    shown = repr(EdgeDetector(edge_onnx, threads=1, streams=2, size="full"))
+    assert shown == f"EdgeDetector({EdgeDetector(edge_onnx).name!r}, threads=1, streams=2, size='full')"
+    assert f"size={DEFAULT_SIZE}" in repr(EdgeDetector(edge_onnx))
+
+
+def test_pickled_and_back(edge_onnx, rng, monkeypatch, tmp_path):
+    monkeypatch.chdir(edge_onnx.parent)
+    detector = EdgeDetector(edge_onnx.name, threads=1, streams=3, size=32)
+    detector.memory_budget = 10**8
+    stored = pickle.dumps(detector)
+    monkeypatch.chdir(tmp_path)
+    again = pickle.loads(stored)
+    assert (repr(again), again.memory_budget) == (repr(detector), 10**8)
+    picture = noise(rng, 40, 50, 3)
+    np.testing.assert_array_equal(again(picture), detector(picture))
+
+
+def test_shipped_weights_are_pickled_by_name():
+    detector = EdgeDetector("tiny", threads=1)
+    assert str(detector.path.parent).encode() not in pickle.dumps(detector)
+    assert pickle.loads(pickle.dumps(detector)).path == detector.path
+
+
+def test_threshold_and_invert(detector, rng):
+    picture = noise(rng, 40, 50, 3)
+    edges = detector(picture)
+    level = float(np.median(edges))
+    np.testing.assert_array_equal(detector(picture, threshold=level), edges >= level)
+    np.testing.assert_array_equal(detector(picture, invert=True), 1 - edges)
+    both = detector([picture], threshold=level, invert=True, side_outputs=True)[0]
+    np.testing.assert_array_equal(both[-1], edges < level)
+    for bad in (-0.1, 2, np.nan):
+        with pytest.raises(UserError, match="threshold is a number from 0 to 1"):
+            detector(picture, threshold=bad)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.npy", "a.SVG"])
+def test_saved_as_the_command_does(name, detector, rng, tmp_path):
+    picture = image.resize(noise(rng, 8, 10, 3), (40, 50)).astype(np.uint8)
+    Image.fromarray(picture).save(tmp_path / "photo.png")
+    given = {"thin": True, "threshold": 0.3, "invert": True}
+    detector.save(tmp_path / "photo.png", tmp_path / name, **given)
+    options = Options(name[2:].lower(), **given)
+    assert (tmp_path / name).read_bytes() == options.encode(detector(picture, thin=True))
+    with pytest.raises(UserError, match=r"written as png.*not 'gif'"):
+        detector.save(picture, tmp_path / "a.gif")
+
+
+def test_a_large_picture_may_be_let_go_before_the_network_runs(detector, rng):
+    picture = noise(rng, 90, 120, 3)
+    seen = see(picture, 60)
+    assert (seen.picture.shape, seen.size) == ((45, 60, 3), (90, 120))
+    np.testing.assert_array_equal(detector(seen), detector(picture, size=60))
+
+
+def test_maps_are_enlarged_in_bands(detector, rng):
+    picture = noise(rng, 600, 40, 3)
+    small = detector(image.reduce(picture, (100, 7)))
+    np.testing.assert_array_equal(detector(picture, size=100), image.resize(small, (600, 40)))
+
+
+def test_memory_goes_back_after_a_large_run(detector, rng, monkeypatch):
+    picture = noise(rng, 40, 50, 3)
+    before = detector(picture, side_outputs=True)
+    monkeypatch.setattr("pixeldiff.runtime.edges._SHRINK_PIXELS", 1)
+    np.testing.assert_array_equal(detector(picture, side_outputs=True), before)

@@ -1,6 +1,8 @@
 """EdgeDetector: edge maps of pictures with ONNX Runtime.
 
-    edges = EdgeDetector("tiny")(image)             # path, Pillow image or array in; float32 H x W in [0, 1] out
+    detector = EdgeDetector("tiny")
+    edges = detector(image)                 # a path, bytes, array ... (`image.load`) in; float32 H x W in [0, 1] out
+    detector.save(image, "edges.png")
 
 A graph written by `pixeldiff export` has the input `image` (normalised RGB), the output `edges` (probabilities) and
 the outputs `side_1` .. `side_4` (logits at the stages' own resolution). A picture too large for the memory budget goes
@@ -16,8 +18,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import onnxruntime
@@ -28,6 +31,9 @@ from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.packed_file import Fields
 
+if TYPE_CHECKING:
+    from pixeldiff.runtime.folder import Options
+
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
 
@@ -36,7 +42,8 @@ _SMALLEST = 16  # the network pools three times; smaller pictures are continued 
 _BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
 _WINDOW_PIXELS = 2 * 10**6  # larger windows save little margin
 _BYTES_PER_PIXEL_AND_CHANNEL = 24  # peak of a run, measured on tiny, small and basic
-_FUSION_ROWS = 256
+_SHRINK_PIXELS = 2**18  # after larger runs the network's memory goes back; below, asking for it again costs more
+_BAND_ROWS = 256
 
 
 def seen_size(shape: tuple[int, int], size: int | str | None = None) -> tuple[int, int]:
@@ -56,6 +63,21 @@ def seen_size(shape: tuple[int, int], size: int | str | None = None) -> tuple[in
     if longest <= size:
         return shape
     return max(1, round(shape[0] * size / longest)), max(1, round(shape[1] * size / longest))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A picture as the network sees it, and the height and width that its map will have."""
+
+    picture: Picture
+    size: tuple[int, int]
+
+
+def see(source: Any, size: int | str | None = None) -> Seen:
+    """Load a picture and reduce it (`seen_size`), to let go of a large one before the network runs."""
+    picture = pictures.load(source)
+    shape = (picture.shape[0], picture.shape[1])
+    return Seen(pictures.reduce(picture, seen_size(shape, size)), shape)
 
 
 class EdgeDetector:
@@ -78,11 +100,23 @@ class EdgeDetector:
             raise UserError(f"streams is at least 1, got {streams}")
         seen_size((1, 1), size)  # a wrong one is told now
         self.size = size
+        self.threads, self.providers, self.streams = threads, providers, streams
         path = weights.runnable(model, ".onnx")
+        self.path = path.absolute()
         self.session = _open(path, threads, providers)
         self.metadata = _describe(self.session, path)
         self.name: str = self.metadata.get("model", path.stem)
         self.memory_budget = _default_budget() // streams
+
+    def __repr__(self) -> str:
+        size = DEFAULT_SIZE if self.size is None else self.size
+        return f"EdgeDetector({self.name!r}, threads={self.threads}, streams={self.streams}, size={size!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it was made from: shipped weights by their name, others by their file."""
+        model = self.path.stem if self.path.parent == weights.FOLDER else self.path
+        arguments = (model, self.threads, self.providers, self.streams, self.size)
+        return EdgeDetector, arguments, {"memory_budget": self.memory_budget}
 
     @overload
     def __call__(
@@ -93,6 +127,8 @@ class EdgeDetector:
         scales: Sequence[float] | None = ...,
         thin: bool = ...,
         size: int | str | None = ...,
+        threshold: float | None = ...,
+        invert: bool = ...,
     ) -> list[FloatMap]: ...
 
     @overload
@@ -104,6 +140,8 @@ class EdgeDetector:
         scales: Sequence[float] | None = ...,
         thin: bool = ...,
         size: int | str | None = ...,
+        threshold: float | None = ...,
+        invert: bool = ...,
     ) -> FloatMap: ...
 
     def __call__(
@@ -114,31 +152,51 @@ class EdgeDetector:
         scales: Sequence[float] | None = None,
         thin: bool = False,
         size: int | str | None = None,
+        threshold: float | None = None,
+        invert: bool = False,
     ) -> FloatMap | list[FloatMap]:
-        """The edge map of a picture, float32 H x W of its own size; for a list of pictures a list of maps.
+        """The edge map of a picture (whatever `image.load` takes), float32 H x W of its own size; for a list of
+        pictures a list of maps.
 
         `side_outputs` gives 5 x H x W: the four side maps, then the fused one. `scales` averages the maps of the
         picture at these sizes (the paper's multi-scale test is 0.5, 1, 1.5). `thin` applies the benchmark's
-        non-maximum suppression. `size` is the longest side the network sees (see `seen_size`), if not the detector's.
+        non-maximum suppression. `size` is the longest side the network sees (`seen_size`), if not the detector's.
+        `threshold` gives 1 where the map is at least that and 0 elsewhere, `invert` dark edges on white.
         """
         factors = _checked_scales(scales)
+        options = _options("png", thin, threshold, invert)
         many = image if isinstance(image, list | tuple) else [image]
-        sizes, seen = [], []
-        for one in many:
-            picture = pictures.load(one)
-            sizes.append((picture.shape[0], picture.shape[1]))
-            seen.append(pictures.reduce(picture, seen_size(sizes[-1], self.size if size is None else size)))
-            del picture  # a photo is many times what the network sees of it
+        seen = [one if isinstance(one, Seen) else see(one, self.size if size is None else size) for one in many]
         results: list[FloatMap] = [np.empty(0, np.float32)] * len(seen)
-        for group in _batches(seen):
-            maps = self._at_scales([seen[index] for index in group], side_outputs, factors)
+        for group in _batches([one.picture for one in seen]):
+            maps = self._at_scales([seen[index].picture for index in group], side_outputs, factors)
             for index, own in zip(group, maps, strict=True):
-                if own.shape[1:] != sizes[index]:
-                    own = np.stack([pictures.resize(one, sizes[index]) for one in own])
-                results[index] = _thinned(own) if thin else own
+                own = _enlarged(own, seen[index].size)
+                own = _thinned(own) if thin else own
+                plain = threshold is None and not invert
+                results[index] = own if plain else np.stack([options.finish(one) for one in own])
         if not side_outputs:
             results = [own[0] for own in results]
         return results if many is image else results[0]
+
+    def save(
+        self,
+        image: Any,
+        path: str | os.PathLike[str],
+        *,
+        scales: Sequence[float] | None = None,
+        thin: bool = False,
+        size: int | str | None = None,
+        threshold: float | None = None,
+        invert: bool = False,
+    ) -> None:
+        """Write the map of a picture in the format that the name ends in, as `pixeldiff detect -o path` does.
+
+        A file of that name is replaced, by a whole one or not at all.
+        """
+        options = _options(Path(path).suffix[1:].lower(), thin, threshold, invert)
+        edges = self(image, scales=scales, thin=options.suppressed, size=size)
+        pictures.write_whole(Path(path), options.encode(edges))
 
     def _at_scales(self, batch: list[Picture], sides: bool, scales: Sequence[float]) -> FloatMap:
         """Maps of pictures of one size, N x (5 or 1) x H x W, averaged over the scales."""
@@ -167,21 +225,23 @@ class EdgeDetector:
             (maps,) = self._run(["edges"], batch)
         return maps[:, :, :height, :width]
 
-    def _run(self, outputs: list[str], batch: list[Picture]) -> list[FloatMap]:
+    def _run(self, outputs: Sequence[str], batch: list[Picture]) -> list[FloatMap]:
         """What the graph gives, each output checked to be one map per picture at its own resolution."""
         options = onnxruntime.RunOptions()
         options.only_execute_path_to_fetches = True
+        height, width = batch[0].shape[:2]
+        if self.providers is None and height * width > _SHRINK_PIXELS:
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            results = self.session.run(outputs, {"image": _input(batch)}, options)
+            results: list[FloatMap] = self.session.run(list(outputs), {"image": _input(batch)}, options)
         except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
             reason = str(error).splitlines()[0][:200]
             raise UserError(f"{self.name} does not run ({reason}); export or download its file again") from error
-        height, width = batch[0].shape[:2]
         for name, result in zip(outputs, results, strict=True):
             k = SIDES.index(name) if name in SIDES else 0
             if result.shape != (len(batch), 1, height >> k, width >> k) or result.dtype != np.float32:
                 raise UserError(f"{self.name} gives no maps of edges ({name}: {result.dtype} {result.shape})")
-        return list(results)
+        return results
 
     def _window_pixels(self) -> int:
         width = self.metadata.get("config", {}).get("width", 60)
@@ -197,7 +257,7 @@ class EdgeDetector:
         height, width = picture.shape[:2]
         whole = [np.empty((height >> k, width >> k), np.float32) for k in range(len(SIDES))]
         for tile in pictures.plan_tiles(height, width, self._window_pixels(), margin, stride):
-            parts = self._run(list(SIDES), [picture[tile.window]])
+            parts = self._run(SIDES, [picture[tile.window]])
             for k, part in enumerate(parts):
                 rows, columns = (_coarser(core, 0, k) for core in tile.core)
                 own = (_coarser(c, w.start, k) for c, w in zip(tile.core, tile.window, strict=True))
@@ -299,8 +359,8 @@ def _fuse(sides: list[FloatMap], fusion: list[float], bias: float, keep_sides: b
     """The network's last step on side logits at their own resolution, some rows at a time."""
     size = sides[0].shape[0], sides[0].shape[1]
     maps = np.empty((5 if keep_sides else 1, *size), np.float32)
-    for start in range(0, size[0], _FUSION_ROWS):
-        rows = slice(start, start + _FUSION_ROWS)
+    for start in range(0, size[0], _BAND_ROWS):
+        rows = slice(start, start + _BAND_ROWS)
         total = np.full(maps[0, rows].shape, bias, np.float32)
         for k, (side, weight) in enumerate(zip(sides, fusion, strict=True)):
             logits = pictures.resize(side, size, rows)
@@ -309,6 +369,18 @@ def _fuse(sides: list[FloatMap], fusion: list[float], bias: float, keep_sides: b
                 maps[k, rows] = _sigmoid(logits)
         maps[-1, rows] = _sigmoid(total)
     return maps
+
+
+def _enlarged(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
+    """Maps of a reduced picture at its own size, some rows at a time."""
+    if maps.shape[1:] == size:
+        return maps
+    large = np.empty((len(maps), *size), np.float32)
+    for start in range(0, size[0], _BAND_ROWS):
+        rows = slice(start, start + _BAND_ROWS)
+        for small, one in zip(maps, large, strict=True):
+            one[rows] = pictures.resize(small, size, rows)
+    return large
 
 
 def _sigmoid(logits: FloatMap) -> FloatMap:
@@ -320,3 +392,14 @@ def _thinned(maps: FloatMap) -> FloatMap:
     from pixeldiff.metrics.edges import nms
 
     return np.stack([nms(one) for one in maps])
+
+
+def _options(format: str, thin: bool, threshold: float | None, invert: bool) -> Options:
+    """The command's own way from a map to numbers and files."""
+    from pixeldiff.runtime.folder import FORMATS, Options  # it stands above this module
+
+    if format not in FORMATS:
+        raise UserError(f"edges are written as {', '.join(FORMATS)}, not {format!r}; end the name with one of them")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise UserError(f"threshold is a number from 0 to 1, not {threshold!r}")
+    return Options(format, thin, threshold, invert)

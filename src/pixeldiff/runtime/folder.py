@@ -21,7 +21,7 @@ import numpy as np
 from pixeldiff import _native, image
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap
-from pixeldiff.runtime.edges import SIDES, EdgeDetector
+from pixeldiff.runtime.edges import SIDES, EdgeDetector, see
 from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.runtime.vector import TOLERANCE, encode_svg
 
@@ -246,13 +246,11 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
         return Outcome(job, "kept", files=tuple(targets))
     if there and not options.overwrite:
         raise UserError(f"{there[0]} exists, others of {job.source} do not; give --overwrite or another -o")
-    picture = image.read(job.source)
+    seen = see(job.source, detector.size)  # large photos are let go before the network runs
     with gate:
         start = time.perf_counter()
-        maps = detector(picture, side_outputs=options.side_outputs, scales=options.scales, thin=options.suppressed)
+        maps = detector(seen, side_outputs=options.side_outputs, scales=options.scales, thin=options.suppressed)
         seconds = time.perf_counter() - start
     for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
         image.write_whole(target, options.encode(own))
-    return Outcome(
-        job, "done", files=tuple(targets), size=(picture.shape[0], picture.shape[1]), network_seconds=seconds
-    )
+    return Outcome(job, "done", files=tuple(targets), size=seen.size, network_seconds=seconds)

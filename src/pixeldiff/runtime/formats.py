@@ -22,7 +22,8 @@ _RLE = 3  # zlib's strategy for run lengths: on edge maps 5 times quicker than t
 
 def grey_levels(edge_map: FloatMap) -> NDArray[np.uint8]:
     """8 bit, rounded: white edges on black."""
-    return np.round(edge_map * 255).astype(np.uint8)
+    levels = edge_map * np.float32(255)
+    return np.round(levels, out=levels).astype(np.uint8)
 
 
 def encode_png(edge_map: FloatMap) -> bytes:
