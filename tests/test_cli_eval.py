@@ -250,3 +250,49 @@ def test_accuracy_needs_a_network_and_data(options, says, capsys, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     assert run("eval", "--dataset", "cifar100", *options) == 2
     assert says in capsys.readouterr().err
+
+
+def test_force_scores_what_looks_inverted(folders, capsys):
+    for k in range(4):
+        np.save(folders / "good" / f"{k}.npy", 1 - np.load(folders / "good" / f"{k}.npy"))
+    given = ("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3, "--json", folders / "x.json")
+    assert run(*given) == 2
+    assert "--force if it is meant so" in capsys.readouterr().err
+    assert run(*given, "--force") == 0
+    (folders / "x.json").unlink()
+    assert run(*given) == 2, "what was forced before is not forced now"
+    for path in sorted((folders / "truth").iterdir()):
+        Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+    assert run(*given, "--force") == 0
+
+
+def test_truth_without_a_boundary_is_told(folders, capsys):
+    for path in sorted((folders / "truth").iterdir()):
+        Image.new("L", (50, 40)).save(path)
+    assert run("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3) == 2
+    assert "no truth marks a boundary" in capsys.readouterr().err
+
+
+def test_scores_a_network_on_own_pictures_and_labels(folders, rng, capsys):
+    (folders / "photos").mkdir()
+    for k in range(4):
+        picture = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(picture).save(folders / "photos" / f"{k}.png")
+    pairs = f"{folders / 'photos'}:{folders / 'truth'}"
+    assert run("eval", "--model", "tiny", "--truth", pairs, "--thresholds", 3) == 0
+    assert "tiny" in capsys.readouterr().out
+    assert run("eval", "--model", "tiny", "--truth", folders / "truth", "--thresholds", 3) == 2
+    assert "--truth PICTURES:LABELS" in capsys.readouterr().err
+
+
+def test_a_damaged_cache_is_scored_again(folders):
+    out = folders / "good.json"
+    given = ("eval", folders / "good", "--truth", folders / "truth", "--json", out, "--thresholds", 3, "--overwrite")
+    assert run(*given) == 0
+    before, cache = out.read_bytes(), folders / "good.json.cache"
+    keys = [json.loads(line)["key"] for line in cache.read_text().splitlines()]
+    empty = {key: [0] for key in ("matched_truth", "all_truth", "matched_prediction", "all_prediction")}
+    lines = [{"key": keys[0]}, {"key": keys[1], **empty, "crispness": 0, "peak": 1}, {"key": keys[2], "peak": "high"}]
+    cache.write_text("".join(json.dumps(line) + "\n" for line in lines) + "[" * 100_000)
+    assert run(*given) == 0
+    assert out.read_bytes() == before

@@ -1,6 +1,7 @@
 """Truth in every layout, and errors that say what to do."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,3 +168,82 @@ def test_errors_teach(tmp_path, masks):
     (tmp_path / "y.mat").write_bytes(b"no such thing")
     with pytest.raises(UserError, match="not a readable"):
         find_truth(tmp_path)["y"].load()
+
+
+def save_photo(path, rng, mode="RGB"):
+    """Coarse random colours, as photographs have them: little is black or at full strength."""
+    small = Image.fromarray(rng.integers(20, 235, (6, 8, 3), dtype=np.uint8))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    small.resize((48, 36), Image.Resampling.BICUBIC).convert(mode).save(path)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_a_photograph_is_no_label(tmp_path, rng, suffix):
+    save_photo(tmp_path / f"a.{suffix}", rng)
+    with pytest.raises(UserError, match="looks like a colour photograph"):
+        read_label(tmp_path / f"a.{suffix}")
+
+
+def test_red_lines_on_black_are_a_label(tmp_path):
+    label = np.zeros((20, 30, 3), np.uint8)
+    label[4, :, 0] = 255
+    Image.fromarray(label).save(tmp_path / "a.jpg", quality=95)
+    assert read_label(tmp_path / "a.jpg")[4].all()
+
+
+def test_inverted_truth_is_refused_unless_meant(tmp_path, masks):
+    inverted = [~mask for mask in masks]
+    save_label(tmp_path / "a.png", inverted[0])
+    save_bsds(tmp_path / "b.mat", inverted)
+    for path, read in ((tmp_path / "a.png", read_label), (tmp_path / "b.mat", read_bsds)):
+        with pytest.raises(UserError, match=r"looks inverted \(.*invert it"):
+            read(path)
+    np.testing.assert_array_equal(read_label(tmp_path / "a.png", force=True), inverted[0])
+    np.testing.assert_array_equal(read_bsds(tmp_path / "b.mat", force=True), inverted)
+
+
+def test_pictures_and_their_labels(tmp_path, masks, rng):
+    for name in ("a", "b"):
+        save_photo(tmp_path / "my:photos" / f"{name}.jpg", rng)
+        save_label(tmp_path / "edges" / f"{name}.png", masks[0])
+    source = f"{tmp_path / 'my:photos'}:{tmp_path / 'edges'}"
+    truths = find_truth(Path(source))
+    assert {name: one.picture.name for name, one in truths.items()} == {"a": "a.jpg", "b": "b.jpg"}
+    np.testing.assert_array_equal(truths["b"].load(), [masks[0]])
+    (tmp_path / "edges" / "b.png").rename(tmp_path / "edges" / "c.png")
+    with pytest.raises(UserError, match="2 names have a picture or a label only: b, c"):
+        find_truth(Path(source))
+    save_photo(tmp_path / "my:photos" / "a.png", rng)
+    with pytest.raises(UserError, match="two pictures of one name"):
+        find_truth(Path(source))
+    with pytest.raises(UserError, match="PICTURES:LABELS"):
+        find_truth(tmp_path / "photos:nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.lst", "a.jpg\0 b.png", "lists are text"),
+        ("a.lst", "a" * 20_000 + " b.png", "20006 characters is no line of a list"),
+        ("a.lst", "a.jpg " + "b" * 5_000, "1 files that are not there"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.json", '[["a.jpg", "b\\u0000.png"]]', "pairs of names"),
+        ("a.json", '[["a.jpg", "b\\ud800.png"]]', "not there"),
+        ("a.json", '[["a.jpg", [["b.png"]]]]', "pairs of names"),
+        ("a.json", "[[1, 2]]", "pairs of names"),
+        ("a.json", f'[["a.jpg", {"9" * 5000}]]', "JSON array"),
+        ("a.json", "7", "JSON array"),
+    ],
+)
+def test_lists_beyond_reason(tmp_path, name, text, says):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=says) as refused:
+        find_truth(tmp_path / name)
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_list_of_gigabytes_is_none(tmp_path):
+    with (tmp_path / "a.lst").open("wb") as file:
+        file.truncate(2**31)  # without taking room on the disk
+    with pytest.raises(UserError, match="larger than 32 MB"):
+        find_truth(tmp_path / "a.lst")

@@ -58,7 +58,9 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @click.command()
 @click.argument("maps", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--truth", type=click.Path(path_type=Path), help="Folder of .mat or .png, pair list, or JSON list.")
+@click.option(
+    "--truth", type=click.Path(path_type=Path), help="Folder of .mat or .png, PICTURES:LABELS, pair list or JSON list."
+)
 @click.option(
     "--dataset",
     type=click.Choice([*DATASETS, *CLASSIFY]),
@@ -87,6 +89,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--plot", type=_FILE, help="Draw precision-recall curves: .png, .svg or .pdf.")
 @click.option("--text-files", type=_FOLDER, help="Write eval_bdry*.txt and <picture>_ev1.txt.")
 @click.option("--per-image", type=_FILE, help="Write the best point of each picture as CSV.")
+@click.option("--force", is_flag=True, help="Score maps and truth that look inverted as they are.")
 @click.option("--overwrite", is_flag=True, help="Replace result files that exist.")
 def eval(  # the verb's name
     maps: tuple[Path, ...],
@@ -106,6 +109,7 @@ def eval(  # the verb's name
     plot: Path | None,
     text_files: Path | None,
     per_image: Path | None,
+    force: bool,
     overwrite: bool,
 ) -> None:
     """Score folders of edge MAPS (.png, .npy or .mat) against human boundaries: ODS, OIS, AP, R50.
@@ -132,10 +136,10 @@ def eval(  # the verb's name
         thresholds=thresholds,
     )
     _check_outputs(plot, json_file, per_image, text_files, overwrite)
-    truths = _find_truths(truth, dataset, data)
+    truths = {name: replace(one, force=force) for name, one in _find_truths(truth, dataset, data).items()}
     workers = workers or cores()
     with _network(model, weights, workers) as detector:
-        sources = _sources(maps, average, detector, truths)
+        sources = _sources(maps, average, detector, truths, force)
         results = {name: _run(name, source, truths, settings, workers, json_file) for name, source in sources.items()}
     digests = {detector.name: detector.digest} if detector else {}
     _report(results, digests, defaults, json_file, plot, text_files, per_image)
@@ -185,7 +189,10 @@ class _Detector:
     def maps(self, truths: dict[str, Truth]) -> dict[str, EdgeMap]:
         pictures = {name: one.picture for name, one in truths.items() if one.picture is not None}
         if len(pictures) < len(truths):
-            raise UserError("this truth does not name its pictures; use --dataset bsds500 --data FOLDER or a pair list")
+            raise UserError(
+                "this truth does not name its pictures; use --truth PICTURES:LABELS, a pair list, or "
+                "--dataset bsds500 --data FOLDER"
+            )
         refuse_missing(Path("the data set"), pictures.values())
         return {name: DetectedMap(self.detect, path, self.digest) for name, path in pictures.items()}
 
@@ -264,7 +271,11 @@ def _export(path: Path, graph: Path) -> Path:
 
 
 def _sources(
-    maps: tuple[Path, ...], average: tuple[Path, Path] | None, detector: _Detector | None, truths: dict[str, Truth]
+    maps: tuple[Path, ...],
+    average: tuple[Path, Path] | None,
+    detector: _Detector | None,
+    truths: dict[str, Truth],
+    force: bool,
 ) -> dict[str, dict[str, EdgeMap]]:
     """What to score, by the name that tables and legends show."""
     sources: dict[str, dict[str, EdgeMap]] = {}
@@ -276,9 +287,9 @@ def _sources(
 
     for folder in maps:
         name = folder.resolve().name
-        add(str(folder) if name in sources else name, find_maps(folder))
+        add(str(folder) if name in sources else name, find_maps(folder, force))
     if average is not None:
-        first, second = (find_maps(folder) for folder in average)
+        first, second = (find_maps(folder, force) for folder in average)
         names = [folder.resolve().name for folder in average]
         add("+".join(names), edge_maps.average(first, second))
     if detector is not None:

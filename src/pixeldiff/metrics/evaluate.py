@@ -132,6 +132,8 @@ def evaluate_edges(
         pool.shutdown(wait=True, cancel_futures=True)
     if not any(scored.peak > 0 for scored in pictures.values()):
         raise UserError("every map is all zero; check what wrote them")
+    if not any(scored.counts.all_truth.any() for scored in pictures.values()):
+        raise UserError("no truth marks a boundary; check what wrote the labels: black, bright where boundaries are")
     ordered = {name: pictures[name] for name in jobs}
     return Evaluation(settings, ordered, summarise(scored.counts for scored in ordered.values()))
 
@@ -196,7 +198,7 @@ class _Cache:
             try:
                 entry = json.loads(line)
                 self.lines[entry["key"]] = entry
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
 
     def key(self, edge_map: EdgeMap, truth: _Truth, settings: Settings) -> str:
@@ -208,8 +210,14 @@ class _Cache:
     def get(self, key: str, settings: Settings) -> Scored | None:
         if (entry := self.lines.get(key)) is None:
             return None
-        counts = [np.array(entry[name], dtype=np.int64) for name in self.FIELDS]
-        return Scored(Counts(threshold_values(settings.thresholds), *counts), entry["crispness"], entry["peak"])
+        try:
+            counts = [np.array(entry[name], dtype=np.int64) for name in self.FIELDS]
+            crisp, peak = float(entry["crispness"]), float(entry["peak"])
+        except (ValueError, KeyError, TypeError, OverflowError):
+            return None  # a damaged line
+        if any(count.shape != (settings.thresholds,) for count in counts):
+            return None
+        return Scored(Counts(threshold_values(settings.thresholds), *counts), crisp, peak)
 
     def put(self, key: str, name: str, scored: Scored) -> None:
         if self.path is None:

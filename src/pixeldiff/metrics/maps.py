@@ -33,12 +33,13 @@ class EdgeMap(Protocol):
 @dataclass(frozen=True)
 class FileMap:
     path: Path
+    force: bool = False  # also if it looks inverted
 
     def load(self) -> FloatMap:
-        return read_map(self.path)
+        return read_map(self.path, self.force)
 
     def digest(self) -> str:
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+        return "forced " * self.force + hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,11 @@ class DetectedMap:
         return f"{self.network} {hashlib.sha256(self.picture.read_bytes()).hexdigest()}"
 
 
-def find_maps(folder: Path) -> dict[str, EdgeMap]:
-    """The maps in a folder by the picture's name: <name>.png, .npy, .mat, or <name>.edges.png as `detect` writes."""
+def find_maps(folder: Path, force: bool = False) -> dict[str, EdgeMap]:
+    """The maps in a folder by the picture's name: <name>.png, .npy, .mat, or <name>.edges.png as `detect` writes.
+
+    `force` takes maps that look inverted.
+    """
     if not folder.is_dir():
         raise UserError(f"no folder of maps {folder}; give a folder of .png, .npy or .mat files")
     maps: dict[str, EdgeMap] = {}
@@ -96,7 +100,7 @@ def find_maps(folder: Path) -> dict[str, EdgeMap]:
         name = path.stem.removesuffix(".edges")
         if name in maps:
             raise UserError(f"{folder} holds two maps of {name}; keep one kind of file")
-        maps[name] = FileMap(path)
+        maps[name] = FileMap(path, force)
     if not maps:
         raise UserError(f"{folder} holds no maps; {', '.join(SUFFIXES[:3])} files are read")
     return maps
@@ -109,7 +113,7 @@ def average(first: Mapping[str, EdgeMap], second: Mapping[str, EdgeMap]) -> dict
     return {name: AverageMap(first[name], second[name]) for name in sorted(first)}
 
 
-def read_map(path: Path) -> FloatMap:
+def read_map(path: Path, force: bool = False) -> FloatMap:
     """One map from a file."""
     suffix = path.suffix.lower()
     if suffix == ".mat":
@@ -118,7 +122,7 @@ def read_map(path: Path) -> FloatMap:
         array = read_npy(path)
     else:
         array = read_stored(path)
-    return checked(array, str(path))
+    return checked(array, str(path), force)
 
 
 def _only_matrix(path: Path) -> NDArray[Any]:
@@ -129,7 +133,7 @@ def _only_matrix(path: Path) -> NDArray[Any]:
     return found[0]
 
 
-def checked(array: NDArray[Any], name: str) -> FloatMap:
+def checked(array: NDArray[Any], name: str, force: bool = False) -> FloatMap:
     """An array as a map in [0, 1]; 8 and 16 bit are levels of their full range."""
     if array.ndim == 3:
         array = _grey(array, name)
@@ -147,8 +151,11 @@ def checked(array: NDArray[Any], name: str) -> FloatMap:
             f"{name} has values from {low:.4g} to {high:.4g}; maps lie in [0, 1] (divide levels by 255, put logits "
             "through a sigmoid)"
         )
-    if float(edge_map.mean()) > 0.5:
-        raise UserError(f"{name} looks inverted (mean {edge_map.mean():.2f}): edges are bright on black; use 1 - map")
+    if not force and float(edge_map.mean()) > 0.5:
+        raise UserError(
+            f"{name} looks inverted (mean {edge_map.mean():.2f}): edges are bright on black; use 1 - map, or --force "
+            "if it is meant so"
+        )
     return edge_map
 
 

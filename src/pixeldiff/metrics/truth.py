@@ -53,7 +53,7 @@ class Truth:
         return [read_label(path, self.force) for path in self.files]
 
     def digest(self) -> str:
-        return hashlib.sha256(b"".join(path.read_bytes() for path in self.files)).hexdigest()
+        return "forced " * self.force + hashlib.sha256(b"".join(path.read_bytes() for path in self.files)).hexdigest()
 
 
 def find_truth(source: Path) -> dict[str, Truth]:
@@ -246,5 +246,5 @@ def _refuse_inverted(path: Path, mask: Mask, force: bool) -> None:
     if mask.size and not force and (share := float(mask.mean())) > 0.5:
         raise UserError(
             f"{path} looks inverted ({share:.0%} of it is boundary): a label is black, bright where boundaries are; "
-            "invert it"
+            "invert it (`pixeldiff eval` takes it as it is with --force)"
         )
