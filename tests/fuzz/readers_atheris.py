@@ -17,8 +17,9 @@ import atheris
 with atheris.instrument_imports(include=["pixeldiff"]):
     from tests.fuzz.corpus import formats
 
-from pixeldiff.errors import UserError
 from tests.fuzz.mutate import damage
+
+from pixeldiff.errors import UserError
 
 
 def main() -> None:
