@@ -311,3 +311,9 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"nonsense")
         with pytest.raises(UserError, match=name):
             read_label_shares(tmp_path / name)
+
+
+def test_names_that_no_file_can_have(tmp_path):
+    (tmp_path / "a.lst").write_text(f"{'a' * 2000} b.png\n")
+    with pytest.raises(UserError, match=r"no file|no list|is not"):
+        list_pairs(tmp_path, "a.lst")

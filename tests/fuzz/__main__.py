@@ -35,7 +35,7 @@ from tests.fuzz.mutate import damage
 
 from pixeldiff.errors import UserError
 
-GOOD = ("ok", "refused")
+GOOD = ("refused", "ok")
 BAD = ("foreign", "memory", "hang", "crash")
 MOST_BYTES = 2 * 10**9
 CPU_SECONDS, WALL_SECONDS = 10, 120
@@ -61,11 +61,12 @@ class Result(NamedTuple):
 
 
 def judge(path: Path, entry: Format) -> tuple[str, str]:
-    """The worst that the format's readers make of a file."""
-    verdicts = [("ok", "")]
+    """The worst that the format's readers make of a file; else ok if one of them can read it."""
+    verdicts = []
     for reader in entry.readers:
         try:
             reader(path)
+            verdicts.append(("ok", ""))
         except UserError as error:
             cause = error.__cause__ or error.__context__
             verdicts.append(("memory" if isinstance(cause, MemoryError) else "refused", str(error)))

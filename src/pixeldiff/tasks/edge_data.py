@@ -9,6 +9,7 @@ the epoch. Random colours are ours, and off unless a recipe asks for them.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -72,7 +73,7 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
 
 def _found(path: Path, folders: tuple[Path, ...]) -> Path:
     for folder in folders:
-        if (folder / path).is_file():
+        if os.path.isfile(folder / path):  # False also for names that no file can have
             return folder / path
     raise UserError(f"no file {folders[0] / path}; complete the data or take it out of the list")
 
