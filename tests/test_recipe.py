@@ -145,3 +145,38 @@ def test_the_documentation_names_every_recipe_and_key() -> None:
     for table in ("data", "loss", "optimizer", "schedule", "loop", "evaluate"):
         for field in dataclasses.fields(getattr(recipe, table)):
             assert f"`{field.name}`" in text, f"{table}.{field.name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = " + "[" * 990 + "]" * 990, "nested too deeply"),
+        ("x = " + "[\n" * 5000 + "]\n" * 5000, "nested too deeply"),
+        (".".join("a" * 900) + " = 1", "nested too deeply"),
+        (".".join("a" * 9000) + " = 1", "a line of more than 2000"),
+        ("seed = " + "9" * 1900, "beyond 64 bits"),
+        ("seed = 0x" + "f" * 1900, "beyond 64 bits"),
+        ("seed = 9223372036854775808", "beyond 64 bits"),
+        ("# x\n" * 2**15, "larger than 64 KB"),
+        ('extends = "\\u0000"', "not readable TOML"),
+        ('extends = "' + "x" * 1900 + '"', "not readable TOML"),
+        ("\0", "not readable TOML"),
+        ("extends = " + repr(["x" * 90] * 20).replace("'", '"'), "extends names one recipe file"),
+    ],
+)
+def test_recipes_beyond_reason(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(UserError, match=says) as refused:
+        read_recipe(tmp_path / "a.toml")
+    assert len(str(refused.value).replace("x" * 1900, "")) < 500
+
+
+def test_long_chains_and_circles_under_other_names(tmp_path: Path) -> None:
+    for k in range(30):
+        (tmp_path / f"{k}.toml").write_text(f'extends = "{k + 1}.toml"')
+    with pytest.raises(UserError, match="extends more than 8 others"):
+        read_recipe(tmp_path / "0.toml")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.toml").write_text('extends = "../a/x.toml"')
+    with pytest.raises(UserError, match="extends itself"):
+        read_recipe(tmp_path / "a" / "x.toml")

@@ -3,20 +3,23 @@
 import dataclasses
 import multiprocessing
 import random
+import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from pixeldiff.checkpoint import read_metadata
+from pixeldiff.cli import main
 from pixeldiff.errors import UserError
 from pixeldiff.recipe import Recipe
 from pixeldiff.run import Positions, Run, hold
 from pixeldiff.train import train
 from pixeldiff.weights import sha256
-from small_run import assert_same_weights, lines, losses, small_recipe, stop_after
+from small_run import assert_same_weights, lines, losses, recipe_text, small_recipe, stop_after
 
 
 def test_positions_cover_each_epoch_once(root: Path) -> None:
@@ -277,3 +280,32 @@ def test_a_full_disk_at_the_end_is_not_called_done(root: Path) -> None:
     assert not train(recipe, root / "run")
     assert (root / "run/last.safetensors").exists(), "weights come before the checkpoint that calls them finished"
     assert train(recipe, root / "run")
+
+
+def test_leftovers_of_a_killed_run_are_cleaned(root: Path) -> None:
+    (root / "run/weights").mkdir(parents=True)
+    left = ["checkpoint.tmp", "metrics.tmp", ".last.safetensors.77.tmp", "weights/.4.safetensors.77.tmp"]
+    for name in (*left, "my.tmp"):
+        (root / "run" / name).write_bytes(b"half")
+    train(small_recipe(root, epochs=0.5), root / "run")
+    assert sorted(path.name for path in (root / "run").rglob("*.tmp")) == ["my.tmp"]
+
+
+def test_a_disk_without_room_is_told_before_training(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 500, 500))
+    with pytest.raises(UserError, match=r"room for 0.0 MB, and a checkpoint .* make room"):
+        train(small_recipe(root), root / "run")
+
+
+def test_a_run_without_any_checkpoint_says_so(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def full(_: Run) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Run, "save", full)
+    (root / "recipe.toml").write_text(recipe_text(root, epochs=0.5))
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", str(root / "recipe.toml"), "--out", str(root / "run")])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "a stop now loses the run" in said
+    assert "nothing can be resumed" in said.splitlines()[-1]

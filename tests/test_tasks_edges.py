@@ -106,6 +106,14 @@ def test_scales_of_held_out_pictures_are_refused(table: dict, tmp_path) -> None:
         Task(parse_recipe(table))
 
 
+@pytest.mark.parametrize(("level", "says"), [(0, "none of 2 labels marks an edge"), (255, "looks inverted")])
+def test_wrong_labels_are_refused_before_training(table: dict, tmp_path, level: int, says: str) -> None:
+    for name, size in (("a", (6, 5)), ("b", (41, 30))):
+        Image.new("L", size, level).save(tmp_path / f"edges/{name}.png")
+    with pytest.raises(UserError, match=says):
+        Task(parse_recipe(table))
+
+
 def test_small_pictures_are_continued(rng: np.random.Generator) -> None:
     model = create_model("tiny", width=4, side_channels=2).eval()
     picture = rng.integers(256, size=(5, 12, 3), dtype=np.uint8)

@@ -110,11 +110,11 @@ class Journal:
         if not self.path.exists():
             return
         kept = []
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_text(errors="replace").splitlines():
             try:
                 if json.loads(line)["step"] <= step:
                     kept.append(line + "\n")
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue  # half a line of a killed run
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text("".join(kept))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import os
 import sys
 import types
 import typing
@@ -26,6 +27,9 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
+LARGEST_FILE = 2**16  # bytes; recipes have some thousand
+LONGEST_LINE = 2000  # reading a key takes time as the square of its length
+DEPTH = 8  # of tables in tables, and of recipes that extend each other
 
 
 def _check(rule: str, value: object, holds: bool) -> None:
@@ -60,7 +64,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.kind not in ("multistep", "cosine"):
             raise UserError(f"schedule.kind is multistep or cosine, got {self.kind!r}")
-        _check("schedule.epochs is more than 0", self.epochs, self.epochs > 0)
+        _check("schedule.epochs is more than 0 and at most a million", self.epochs, 0 < self.epochs <= 1e6)
         _check("schedule.factor is more than 0", self.factor, self.factor > 0)
         _check("schedule.milestones are at least 0", list(self.milestones), all(m >= 0 for m in self.milestones))
         _check("schedule.warmup_steps is at least 0", self.warmup_steps, self.warmup_steps >= 0)
@@ -88,6 +92,7 @@ class Loop:
                 f"loop.batch is a multiple of loop.accumulate, got {self.batch} and {self.accumulate}: "
                 "each of the `accumulate` forward passes of a step sees batch / accumulate pictures"
             )
+        _check("loop.batch is at most a million", self.batch, self.batch <= 10**6)
         _check("loop.ema is 0 (off) to below 1", self.ema, 0.0 <= self.ema < 1.0)
         _check("loop.log_steps is at least 1", self.log_steps, self.log_steps >= 1)
         for name in ("workers", "checkpoint_minutes", "evaluate_steps", "preview_steps"):
@@ -158,7 +163,7 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
 def from_table(kind: type[T], table: Any, where: str) -> T:
     """A dataclass from a TOML table; errors name the key as `where.key`."""
     if not isinstance(table, dict):
-        raise UserError(f"{where} is a table, write [{where}] and its keys below; got {table!r}")
+        raise UserError(f"{where} is a table, write [{where}] and its keys below; got {_shown(table)}")
     hints = typing.get_type_hints(kind)
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}
@@ -177,20 +182,42 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
 
 
 def _read_table(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    if path in seen:
+    if (here := Path(os.path.abspath(path))) in seen:
         raise UserError(f"recipe {path} extends itself")
+    if len(seen) > DEPTH:
+        raise UserError(f"recipe {seen[0]} extends more than {DEPTH} others; put what they say into fewer")
     try:
-        table = tomllib.loads(path.read_text())
+        if path.stat().st_size > LARGEST_FILE:
+            raise UserError(f"recipe {path} is larger than {LARGEST_FILE >> 10} KB; recipes name data, not hold it")
+        text = path.read_text("utf-8")
+        if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
+            raise UserError(f"recipe {path} has a line of more than {LONGEST_LINE} characters; divide it")
+        table = tomllib.loads(text)
     except FileNotFoundError as error:
         raise UserError(f"no recipe {path}; the published ones are in recipes/") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UserError:
+        raise
+    except RecursionError as error:
+        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists") from error
+    except (OSError, ValueError) as error:  # also numbers of thousands of digits
         raise UserError(f"recipe {path} is not readable TOML: {error}") from error
+    _refuse_odd(table, path)
     if "extends" not in table:
         return table
     base = table.pop("extends")
     if not isinstance(base, str):
-        raise UserError(f"extends names one recipe file, got {base!r}")
-    return _merged(_read_table(path.parent / base, (*seen, path)), table)
+        raise UserError(f"extends names one recipe file, got {_shown(base)}")
+    return _merged(_read_table(path.parent / base, (*seen, here)), table)
+
+
+def _refuse_odd(value: Any, path: Path, depth: int = 0) -> None:
+    """What TOML can say and no recipe means: tables in tables without end, numbers beyond 64 bits."""
+    if depth > DEPTH:
+        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UserError(f"recipe {path} has a whole number beyond 64 bits; none is meant to be so large")
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _refuse_odd(one, path, depth + 1)
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +254,12 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
         return float(value)
     elif isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
-    raise UserError(f"{where} takes {_words(kind)}, got {value!r}")
+    raise UserError(f"{where} takes {_words(kind)}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _words(kind: Any) -> str:

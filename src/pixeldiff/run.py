@@ -12,6 +12,7 @@ import errno
 import hashlib
 import math
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,6 +41,7 @@ except ImportError:  # Windows
 
 Key = tuple[int, int]  # (epoch, index) of a sample
 LAST = "last.safetensors"
+CHECKPOINT = "checkpoint.pt"
 
 
 class Positions:
@@ -140,7 +142,7 @@ class Run:
 
     @property
     def path(self) -> Path:
-        return self.out / "checkpoint.pt"
+        return self.out / CHECKPOINT
 
     def placed(self, part: Tensor) -> Tensor:
         """A part of a batch where and how the model wants it: one picture left in NCHW makes its first layers NCHW."""
@@ -182,6 +184,15 @@ class Run:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+    def refuse_full_disk(self) -> None:
+        """Now, not after hours: a checkpoint holds the weights, their average and two moments, and stands beside it."""
+        needed = 5 * sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        if (free := shutil.disk_usage(self.out).free) < needed:
+            raise UserError(
+                f"{self.out} has room for {free / 1e6:.1f} MB, and a checkpoint of this run takes {needed / 1e6:.1f}; "
+                "make room or choose another --out"
+            )
 
     def save_weights(self, name: str) -> None:
         described = {
@@ -293,6 +304,13 @@ def hold(out: Path) -> IO[bytes]:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise UserError(f"another process trains in {out}; wait for it or choose another --out") from error
     return lock
+
+
+def clean(out: Path) -> None:
+    """Remove what a killed run left half written. Only where `hold` keeps others away."""
+    for path in (out / "checkpoint.tmp", out / "metrics.tmp", *out.glob(".*.tmp"), *out.glob("weights/.*.tmp")):
+        if path.is_file() and not path.is_symlink():  # we make no links
+            path.unlink()
 
 
 def _digest(task: TaskProtocol) -> str:

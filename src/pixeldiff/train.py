@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader
 from pixeldiff.errors import UserError
 from pixeldiff.journal import Journal
 from pixeldiff.recipe import Recipe, Schedule, as_table
-from pixeldiff.run import LAST, Positions, Processes, Run, hold
+from pixeldiff.run import LAST, Positions, Processes, Run, clean, hold
 from pixeldiff.tasks import TaskProtocol
 
 
@@ -66,6 +66,8 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
             if not resume and any((out / name).exists() for name in (run.path.name, LAST)):
                 raise UserError(f"{out} already holds a run; choose another --out or leave out --no-resume")
             state = run.read()
+            clean(out)
+            run.refuse_full_disk()
         return _train(run, processes, processes.share(state))
 
 
@@ -144,6 +146,8 @@ def _steps(run: Run, processes: Processes, batches: _Batches, journal: Journal |
             _evaluate(run, journal)
         if stop or run.step == run.steps or time.monotonic() - saved > 60 * loop.checkpoint_minutes:
             saved_last = _survive(journal, run.save)
+            if not run.path.exists():
+                journal.warn(f"no checkpoint could be written into {run.out} yet: a stop now loses the run; make room")
             saved = time.monotonic()
         run.logged += time.monotonic() - paused  # the rate is that of the steps
     return run.step >= run.steps and saved_last

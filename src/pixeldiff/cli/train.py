@@ -22,11 +22,14 @@ def train(recipe: Path, out: Path, resume: bool) -> int:
     """
     try:
         from pixeldiff.recipe import read_recipe
+        from pixeldiff.run import CHECKPOINT
         from pixeldiff.train import train as run
     except ImportError as error:
         raise UserError(f"training needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
 
     finished = run(read_recipe(recipe), out, resume)
     if int(os.environ.get("RANK", "0")) == 0:
+        if not finished and not (out / CHECKPOINT).exists():
+            raise UserError(f"no checkpoint could be written into {out}: nothing can be resumed; make room first")
         print(f"done: {out / 'last.safetensors'}" if finished else "stopped; the same command goes on from here")
     return 0 if finished else 130

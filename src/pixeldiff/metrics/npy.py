@@ -41,7 +41,7 @@ def read_npy(path: Path, mapped: bool = False) -> NDArray[Any]:
         if not math.prod(shape):  # cannot be mapped
             return np.zeros(shape, dtype)
         if mapped:
-            return np.memmap(path, dtype, "r", start, shape, order)  # type: ignore[call-overload,no-any-return]
+            return np.memmap(path, dtype, "r", start, shape, order)
         return np.fromfile(path, dtype, offset=start).reshape(shape, order=order)
     except OSError as error:
         raise UserError(f"{path} is not a readable .npy file ({error.strerror}); check the name") from error

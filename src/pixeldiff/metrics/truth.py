@@ -33,6 +33,7 @@ from pixeldiff.metrics.mat import describe, read_mat
 Mask = NDArray[np.bool_]
 LIST_BYTES = 2**25  # a longer list is none
 LINE_LENGTH = 10_000
+TELLING = 32 * 32  # pixels; of fewer, nothing is said about how they look
 LABEL_SUFFIXES = (".png", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg")
 
 
@@ -186,8 +187,7 @@ def read_bsds(path: Path, force: bool = False) -> list[Mask]:
     if len({mask.shape for mask in masks}) != 1:
         sizes = " and ".join(sorted({"x".join(map(str, mask.shape[::-1])) for mask in masks})) or "no"
         raise UserError(f"{path} has {sizes} masks; BSDS truth has at least one annotator, and one size for all")
-    for mask in masks:
-        _refuse_inverted(path, mask, force)
+    _refuse_inverted(path, masks, force)
     return masks
 
 
@@ -215,7 +215,7 @@ def read_shares(path: Path, force: bool = False) -> NDArray[np.uint8]:
         _refuse_photograph(path, label)
         label = label[..., 0]
     shares = _shares(path, label)
-    _refuse_inverted(path, shares >= 128, force)
+    _refuse_inverted(path, [shares >= 128], force)
     return shares
 
 
@@ -237,13 +237,15 @@ def _shares(path: Path, label: NDArray[Any]) -> NDArray[np.uint8]:
 def _refuse_photograph(path: Path, label: NDArray[Any]) -> None:
     """Colours are no harm in a label, but most of it is black or at full strength, and little of a photograph is."""
     first, colours = label[..., 0], label[..., :3] if label.shape[2] >= 3 else label[..., :1]
-    full = label.max(initial=0)
+    if first.size < TELLING:
+        return
+    full = label.max()
     if (colours != colours[..., :1]).any() and float(((first <= full / 32) | (first >= full * (31 / 32))).mean()) < 0.5:
         raise UserError(f"{path} looks like a colour photograph; a label is black, and bright where boundaries are")
 
 
-def _refuse_inverted(path: Path, mask: Mask, force: bool) -> None:
-    if mask.size and not force and (share := float(mask.mean())) > 0.5:
+def _refuse_inverted(path: Path, masks: list[Mask], force: bool) -> None:
+    if not force and masks[0].size >= TELLING and (share := float(np.mean(masks))) > 0.5:
         raise UserError(
             f"{path} looks inverted ({share:.0%} of it is boundary): a label is black, bright where boundaries are; "
             "invert it (`pixeldiff eval` takes it as it is with --force)"

@@ -73,9 +73,9 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
 
 def _found(path: Path, folders: tuple[Path, ...]) -> Path:
     for folder in folders:
-        if os.path.isfile(folder / path):  # False also for names that no file can have
+        if os.path.isfile(folder / path):  # Path.is_file raises where the name is too long for a file
             return folder / path
-    raise UserError(f"no file {folders[0] / path}; complete the data or take it out of the list")
+    raise UserError(f"no file {str(folders[0] / path)[:300]}; complete the data or take it out of the list")
 
 
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
@@ -98,7 +98,8 @@ def _list_pair(line: str, where: str) -> Pair:
     if len(columns) in (2, 3) and 0 < scale < LARGEST_SCALE:
         return Pair(Path(columns[0]), Path(columns[1]), scale)
     raise UserError(
-        f'{where} is not "image label" or "image label scale": {line!r}; put tabs between them where names have spaces'
+        f'{where} is not "image label" or "image label scale": {line[:200]!r}; put tabs between them where names have '
+        "spaces"
     )
 
 

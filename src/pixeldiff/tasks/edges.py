@@ -36,10 +36,12 @@ from pixeldiff.tasks.edge_data import (
     Pair,
     collate,
     list_pairs,
+    read_label_shares,
     read_pair,
 )
 
 Network = PiDiNetConfig
+LOOKED_AT = 32  # labels that are read before training begins
 PREVIEW_PIXELS = 10**6  # larger pictures are drawn smaller
 
 
@@ -148,6 +150,7 @@ class Task:
         self.settings: Loss = recipe.loss
         self.scored: Evaluate = recipe.evaluate
         pairs = _all_pairs(data.root, data.sources)
+        _look_at(pairs, self.settings.eta)
         self.pairs = EdgePairs(
             pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour
         )
@@ -205,6 +208,16 @@ class Task:
             columns.append(np.concatenate([image, np.repeat(edges[..., None], 3, axis=2)]))
         height = max(column.shape[0] for column in columns)
         return np.concatenate([np.pad(c, ((0, height - c.shape[0]), (0, 0), (0, 0))) for c in columns], axis=1)
+
+
+def _look_at(pairs: list[Pair], eta: float) -> None:
+    """Refuse wrong labels before training begins. One may be without an edge; from a set of such nothing is learned."""
+    some = pairs[:: math.ceil(len(pairs) / LOOKED_AT)]
+    if not any([(read_label_shares(pair.label) >= eta * 255).any() for pair in some]):  # all are read
+        raise UserError(
+            f"none of {len(some)} labels marks an edge, {some[0].label} is the first: labels are black, bright where "
+            f"at least loss.eta = {eta:g} of the annotators saw one"
+        )
 
 
 def _all_pairs(root: str, sources: tuple[str, ...]) -> list[Pair]:
