@@ -221,6 +221,16 @@ def test_a_description_that_lies_is_refused(tmp_path, edge_onnx, change, says):
         EdgeDetector(tmp_path / "lies.onnx", threads=1)
 
 
+def test_a_layer_that_would_take_any_memory_is_refused(tmp_path, edge_onnx):
+    proto = onnx.load(edge_onnx)
+    pads = next(a for node in proto.graph.node for a in node.attribute if a.name == "pads")
+    for wrong in (65, 10**6, -(10**6), 2**63 - 1):
+        pads.ints[1] = wrong
+        onnx.save(proto, tmp_path / "wide.onnx")
+        with pytest.raises(UserError, match="pads or reaches beyond 64 pixels"):
+            EdgeDetector(tmp_path / "wide.onnx", threads=1)
+
+
 def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx):
     for fault, says in (("sizes", "does not run"), ("channels", "gives no maps of edges")):
         proto = onnx.load(edge_onnx)

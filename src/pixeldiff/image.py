@@ -90,7 +90,9 @@ def _from_path(path: str | Path, convert: Callable[[Image.Image], _T]) -> _T:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a picture file")
     with _told(str(path)), open(path, "rb") as file:
-        return _from_file(file, convert)
+        # From memory where it is small: Pillow asks for as many bytes as a damaged length says.
+        small = path.is_file() and path.stat().st_size < 2**28
+        return _from_file(io.BytesIO(file.read()) if small else file, convert)
 
 
 def _from_file(file: IO[bytes], convert: Callable[[Image.Image], _T]) -> _T:

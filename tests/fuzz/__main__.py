@@ -105,6 +105,8 @@ def run_here(cases: Iterable[Case], folder: Path, report: int) -> None:
             verdict, detail = "memory", f"{peak} bytes"
         shutil.rmtree(own)
         os.write(report, (json.dumps([verdict, detail, peak]) + "\n").encode())
+        if peak > MOST_BYTES // 2:  # what stays of it is not the next one's
+            return
 
 
 def run_batch(cases: list[Case]) -> list[Result]:
@@ -116,14 +118,15 @@ def run_batch(cases: list[Case]) -> list[Result]:
             if not (child := os.fork()):
                 try:
                     run_here(rest, Path(folder), writing)
-                finally:
                     os._exit(0)
+                finally:
+                    os._exit(1)
             os.close(writing)
             with open(reading, "rb") as lines:
                 for case, line in zip(rest, lines.read().splitlines(), strict=False):
                     results.append(Result(case, *json.loads(line)))
             ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if len(results) < len(cases):
+        if ended and len(results) < len(cases):
             name = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
             hang = ended in (-signal.SIGPROF, -signal.SIGALRM)
             results.append(Result(cases[len(results)], "hang" if hang else "crash", name, 0))

@@ -29,6 +29,7 @@ from pixeldiff import image as pictures
 from pixeldiff import weights
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.graph_file import check_layers
 from pixeldiff.runtime.packed_file import Fields
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> o
     for one in chosen:
         if (one if isinstance(one, str) else one[0]) not in have:
             raise UserError(f"onnxruntime here has no provider {one!r}; it has {', '.join(have)}")
+    check_layers(path)
     try:
         return onnxruntime.InferenceSession(path, options, providers=chosen)
     except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
