@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from pixeldiff import EdgeDetector, UserError, image
+from pixeldiff import EdgeDetector, UserError, _native, image
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.export import export_onnx, tile_recipe
 from pixeldiff.models import create_model
-from pixeldiff.runtime.edges import DEFAULT_SIZE, see, seen_size
+from pixeldiff.runtime.edges import DEFAULT_SIZE, LARGE_SIDE, see, seen_size
 from pixeldiff.runtime.folder import Options
 
 
@@ -184,10 +184,11 @@ def test_large_pictures_are_seen_smaller_and_maps_come_back_large(detector, rng)
 
 def test_the_size_that_is_seen():
     assert seen_size((3000, 4000), None) == (DEFAULT_SIZE * 3 // 4, DEFAULT_SIZE)
+    assert seen_size((LARGE_SIDE + 1, LARGE_SIDE + 1)) == (DEFAULT_SIZE, DEFAULT_SIZE)
     assert seen_size((4000, 3000), 481) == (481, 361)
     assert seen_size((3000, 4000), "full") == (3000, 4000)
     assert seen_size((321, 481), 1000) == seen_size((321, 481)) == (321, 481)
-    assert seen_size((DEFAULT_SIZE, 7)) == (DEFAULT_SIZE, 7)
+    assert seen_size((LARGE_SIDE, 7)) == (LARGE_SIDE, 7)
     assert seen_size((1, 30000), np.int64(100)) == (1, 100)
     for bad in (0, 15, -1, 2.5, "all", True):
         with pytest.raises(UserError, match="size is the longest side"):
@@ -311,3 +312,19 @@ def test_memory_goes_back_after_a_large_run(detector, rng, monkeypatch):
     before = detector(picture, side_outputs=True)
     monkeypatch.setattr("pixeldiff.runtime.edges._SHRINK_PIXELS", 1)
     np.testing.assert_array_equal(detector(picture, side_outputs=True), before)
+
+
+def test_thin_lines_of_a_reduced_picture_stay_thin_and_whole(detector, monkeypatch):
+    """A ring, as the network would give it at a quarter of the size."""
+    rows, columns = np.mgrid[:75, :100]
+    ring = np.exp(-((np.hypot(rows - 37, columns - 50) - 25) ** 2) / 4).astype(np.float32)
+    monkeypatch.setattr(detector, "_at_scales", lambda *_: ring[None, None])
+    thin = detector(np.zeros((300, 401, 3), np.uint8), size=100, thin=True)
+    on = np.ascontiguousarray(thin > 0.5)
+    assert on.sum() <= 1.1 * _native.thin(on.view(np.uint8)).sum()
+    radius = np.hypot(*(np.argwhere(on) + 0.5 - (150, 202)).T)
+    assert np.abs(radius - 100).max() < 5
+    from scipy.ndimage import label
+
+    assert label(on, np.ones((3, 3)))[1] == 1
+    assert on.sum() > 500  # all the way round

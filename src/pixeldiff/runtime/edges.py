@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
 
+from pixeldiff import _native, weights
 from pixeldiff import image as pictures
-from pixeldiff import weights
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.graph_file import check_layers
@@ -38,11 +39,15 @@ if TYPE_CHECKING:
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
 
-DEFAULT_SIZE = 1000  # longest side the network sees unless told otherwise; benchmarks/photo_size.py has the evidence
+# Unless told otherwise the network sees pictures with a side above LARGE_SIDE at DEFAULT_SIZE; the evidence is in
+# benchmarks/photo_size.py.
+LARGE_SIDE = 1000
+DEFAULT_SIZE = 800
 _SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
 _BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
 _WINDOW_PIXELS = 2 * 10**6  # larger windows save little margin
 _BYTES_PER_PIXEL_AND_CHANNEL = 24  # peak of a run, measured on tiny, small and basic
+_FAINTEST = 1 / 510  # what becomes black with 8 bits is no line
 _SHRINK_PIXELS = 2**18  # after larger runs the network's memory goes back; below, asking for it again costs more
 _BAND_ROWS = 256
 
@@ -50,14 +55,14 @@ _BAND_ROWS = 256
 def seen_size(shape: tuple[int, int], size: int | str | None = None) -> tuple[int, int]:
     """The height and width at which the network sees a picture of this height and width; its map is enlarged again.
 
-    `size` is the longest side, "full" the picture as it is, None the rule for everybody: at most DEFAULT_SIZE. Larger
-    pictures hold more noise, fur and blocks of compression than the network has learnt to leave out. Smaller ones are
-    not enlarged.
+    `size` is the longest side, "full" the picture as it is, None the rule for everybody: DEFAULT_SIZE for pictures with
+    a side above LARGE_SIDE. They hold more noise, fur and blocks of compression than the network has learnt to leave
+    out. Smaller ones are not enlarged.
     """
     if size == "full":
         return shape
     if size is None:
-        size = DEFAULT_SIZE
+        size = DEFAULT_SIZE if max(shape) > LARGE_SIDE else LARGE_SIDE
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < _SMALLEST:
         raise UserError(f"size is the longest side in pixels, {_SMALLEST} or more, or 'full', not {size!r}")
     longest = max(shape)
@@ -85,7 +90,7 @@ class EdgeDetector:
     """A network ready to run. `model` is a shipped name or an .onnx file; `providers` go to onnxruntime as they are.
 
     One detector may be called from several threads; `streams` says how many at once, and they share the memory.
-    `size` is the longest side the network sees: a number of pixels, "full", or None for DEFAULT_SIZE.
+    `size` is the longest side the network sees: a number of pixels, "full", or None for the rule.
     `memory_budget` (bytes) bounds what the network may take for one picture; it may be changed at any time.
     """
 
@@ -172,8 +177,7 @@ class EdgeDetector:
         for group in _batches([one.picture for one in seen]):
             maps = self._at_scales([seen[index].picture for index in group], side_outputs, factors)
             for index, own in zip(group, maps, strict=True):
-                own = _enlarged(own, seen[index].size)
-                own = _thinned(own) if thin else own
+                own = _thinned(own, seen[index].size) if thin else _enlarged(own, seen[index].size)
                 plain = threshold is None and not invert
                 results[index] = own if plain else np.stack([options.finish(one) for one in own])
         if not side_outputs:
@@ -390,10 +394,36 @@ def _sigmoid(logits: FloatMap) -> FloatMap:
     return result
 
 
-def _thinned(maps: FloatMap) -> FloatMap:
+def _thinned(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
+    """Maps after non-maximum suppression, at the picture's size.
+
+    Suppression finds no crest on the smooth slopes of an enlarged map, and its own lines would not stay thin if
+    enlarged: maps of a reduced picture are suppressed as the network gave them, and their lines drawn anew.
+    """
     from pixeldiff.metrics.edges import nms
 
-    return np.stack([nms(one) for one in maps])
+    thin = np.stack([nms(one) for one in maps])
+    if maps.shape[1:] == size:
+        return thin
+    large = _enlarged(maps, size)
+    for lines, one in zip(thin, large, strict=True):
+        one *= _drawn_lines(lines >= _FAINTEST, size)
+    return large
+
+
+def _drawn_lines(lines: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Lines one pixel wide at another size: straight from each pixel of a line to the next ones beside or below it."""
+    lines = _native.thin(np.ascontiguousarray(lines).view(np.uint8)).astype(bool)
+    scale = np.array(size) / lines.shape
+    steps = np.linspace(0, 1, int(np.ceil(scale.max())) + 1)[:, None, None]
+    drawn = np.zeros(size, bool)
+    framed = np.pad(lines, 1)
+    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+        beside = framed[1 + down :, 1 + right :][: lines.shape[0], : lines.shape[1]]
+        starts = np.argwhere(lines & beside)
+        places = ((starts + steps * (down, right) + 0.5) * scale).astype(np.int64).reshape(-1, 2)
+        drawn[places[:, 0], places[:, 1]] = True
+    return drawn
 
 
 def _options(format: str, thin: bool, threshold: float | None, invert: bool) -> Options:
