@@ -313,7 +313,18 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
             read_label_shares(tmp_path / name)
 
 
-def test_names_that_no_file_can_have(tmp_path):
-    (tmp_path / "a.lst").write_text(f"{'a' * 2000} b.png\n")
-    with pytest.raises(UserError, match=r"no file|no list|is not"):
-        list_pairs(tmp_path, "a.lst")
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.lst", "x" * 5000 + " b.png", "no file"),
+        ("a.lst", "x" * 20_000, "no line of a list"),
+        ("a.lst", "a.jpg\0 b.png", "lists are text"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.json", '[["a.jpg", {}]]', "pairs of names"),
+    ],
+)
+def test_lists_beyond_reason(tmp_path: Path, name: str, text: str, says: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=says) as refused:
+        list_pairs(tmp_path, name)
+    assert len(str(refused.value)) < 700
