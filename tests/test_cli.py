@@ -1,6 +1,7 @@
 """The command line as a whole: every verb exists, help is light, mistakes are one line and exit code 2."""
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from pixeldiff import weights
 from pixeldiff.cli import VERBS
 
 
@@ -36,6 +38,12 @@ def test_help_lists_the_verbs():
     ("arguments", "says"),
     [
         (["detekt"], "No such command 'detekt'"),
+        (["detct", "a b.jpg", "--thin"], "did you mean: pixeldiff detect 'a b.jpg' --thin\n"),
+        (["photo.jpg", "--thin"], "did you mean: pixeldiff detect photo.jpg --thin\n"),
+        (["clip.MP4"], "did you mean: pixeldiff detect clip.MP4\n"),
+        (["docs"], "did you mean: pixeldiff detect docs\n"),
+        (["frobnicate"], "there are detect, serve, classify"),
+        (["--thin", "photo.jpg"], "options follow the command: pixeldiff detect ... --thin\n"),
         (["detect", "--frobnicate"], "No such option"),
         (["detect"], "Missing argument"),
         (["detect", "x" * 300], "File name too long"),
@@ -74,3 +82,39 @@ def test_output_without_room_is_told():
         )
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "cannot go on (No space left on device)" in result.stderr
+
+
+def completed(*words, shell="bash"):
+    environment = {
+        **os.environ,
+        "_PIXELDIFF_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": " ".join(["pixeldiff", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    result = subprocess.run([sys.executable, "-m", "pixeldiff"], capture_output=True, text=True, env=environment)
+    assert result.stderr == ""
+    return result.stdout.splitlines()
+
+
+def test_shells_complete_commands_files_networks_and_options():
+    assert completed("de") == ["plain,detect"]
+    for words in (["detect", "ph"], ["detect", "-o", "ph"], ["classify", "ph"], ["corrupt", "ph"]):
+        assert completed(*words) == ["file,ph"]
+    assert set(completed("detect", "--model", "ti")) == {"plain,tiny", "plain,tiny-l"}
+    assert "plain,bipdc-cifar100" in completed("classify", "--model", "bi")
+    assert completed("detect", "--thi") == ["plain,--thin"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_their_completion(shell):
+    environment = {**os.environ, "_PIXELDIFF_COMPLETE": f"{shell}_source"}
+    result = subprocess.run([sys.executable, "-m", "pixeldiff"], capture_output=True, text=True, env=environment)
+    assert "_PIXELDIFF_COMPLETE" in result.stdout
+    assert result.returncode == 0
+
+
+def test_classify_has_a_default():
+    result = run("classify", "docs/images/coffee.jpg", "--json")
+    assert result.returncode == 0
+    scores = {name: card["top1"] for name, card in weights.cards().items() if card["task"] == "classify"}
+    assert scores[json.loads(result.stdout)["model"]] == max(scores.values())

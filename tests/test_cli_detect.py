@@ -1,5 +1,8 @@
 """`pixeldiff detect`: where results go, what is kept, every option, and every bad input of a careless day."""
 
+import errno
+import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -12,6 +15,7 @@ from skimage.morphology import thin as guo_hall
 
 from conftest import BAD_PICTURES
 from pixeldiff import EdgeDetector, cli
+from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
 
 
 @pytest.fixture
@@ -92,7 +96,7 @@ def test_videos_and_heic_in_a_folder_are_not_passed_over_in_silence(run, album, 
     code, _, err = run(album, "-o", tmp_path / "out")
     assert code == 0
     assert "1 left alone (.mp4); give videos by name" in err
-    assert "2 left alone (.heic); convert them to JPEG" in err
+    assert "2 left alone (.heic); reading them needs: pip install 'pixeldiff[heic]'" in err
     (tmp_path / "clips").mkdir()
     (tmp_path / "clips" / "clip.mov").write_bytes(b"x")
     code, _, err = run(tmp_path / "clips")
@@ -228,6 +232,7 @@ def test_json_summary(run, album, tmp_path):
         "outputs": [str(tmp_path / "out" / "a.edges.png")],
         "height": 20,
         "width": 30,
+        "seen": [20, 30],
     }
 
 
@@ -285,16 +290,23 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "does not fit": [photo, "-o", tmp_path / "x.png", "--format", "npy"],
         "missing.jpg; check the name": [tmp_path / "missing.jpg", "-o", tmp_path / "x.png"],
         "but there are several": [tmp_path, "-o", tmp_path / "x.png"],
-        "edges are not written as .jpg": [photo, "-o", tmp_path / "x.jpg"],
+        "edges are not written as .bmp": [photo, "-o", tmp_path / "x.bmp"],
         "edges are not written as .pdf": [photo, "-o", tmp_path / "x.pdf"],
         "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
         "exclude each other": [photo, "--model", "tiny"],
-        "'jpg' is not one of": [photo, "--format", "jpg"],
+        "'bmp' is not one of": [photo, "--format", "bmp"],
+        "16 or more, or 'full', not 3": [photo, "--size", "3"],
+        "or 'full', not 'big'": [photo, "--size", "big"],
+        "needs png, webp, svg": [photo, "--format", "jpg", "--ground", "transparent"],
+        "needs png, jpg, webp": [photo, "-o", tmp_path / "x.npy", "--ground", "photo"],
         "is not in the range": [photo, "--threshold", "2"],
         "nan is no number": [photo, "--threshold", "nan"],
         "inf is no number": [photo, "--format", "svg", "--tolerance", "inf"],
-        "standard input is called /dev/stdin": ["-"],
-        "'-' is no name": [photo, "-o", "-"],
+        "- is stdin; give it alone": ["-"],
+        "give it alone, and with -o FILE": ["-", photo, "-o", tmp_path],
+        "or with -o - for stdout": ["-", "-o", tmp_path],
+        "-o - is one file, but there are several": [photo, photo, "-o", "-"],
+        "stdout holds one file": [photo, "-o", "-", "--json"],
         "a file, not a folder": [photo, "-o", tmp_path / "file"],
     }
     for says, arguments in mistakes.items():
@@ -309,6 +321,169 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         assert (code, err.count("\n")) == (2, 1)
         assert says in err
     assert not list(tmp_path.glob("*.edges.*"))
+
+
+def piped(*arguments, content=b""):
+    command = [sys.executable, "-m", "pixeldiff", "detect", *map(str, arguments)]
+    return subprocess.run(command, input=content, capture_output=True, timeout=60)
+
+
+def test_stdin_and_stdout(run, photo, edge_onnx, tmp_path):
+    run(photo, "-o", tmp_path / "x.png")
+    expected = np.asarray(Image.open(tmp_path / "x.png"))
+    own = ("--weights", edge_onnx)
+    for arguments in (["-", "-o", "-"], [photo, "-o", "-"], ["-", "-o", tmp_path / "y.webp"]):
+        result = piped(*arguments, *own, content=photo.read_bytes())
+        assert (result.returncode, result.stderr) == (0, b"")
+        if "y.webp" in str(arguments[-1]):
+            assert result.stdout.decode() == f"{tmp_path / 'y.webp'}\n"
+            assert Image.open(tmp_path / "y.webp").size == (33, 24)
+        else:
+            np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(result.stdout))), expected)
+    jpeg = piped("-", "-o", "-", "--format", "jpg", *own, content=photo.read_bytes())
+    assert Image.open(io.BytesIO(jpeg.stdout)).format == "JPEG"
+    for content in (b"", b"text", photo.read_bytes()[:300]):
+        bad = piped("-", "-o", "-", *own, content=content)
+        assert (bad.returncode, bad.stdout, bad.stderr.count(b"\n")) == (2, b"", 1)
+        assert b"standard input" in bad.stderr
+    assert files(tmp_path) == ["photo.jpg", "x.png", "y.webp"]
+
+
+def test_a_file_called_minus(run, photo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photo.rename("-")
+    assert run("./-", "-o", "x.png")[0] == 0
+    assert Image.open("x.png").size == (33, 24)
+
+
+def test_large_pictures_are_reduced_and_told(run, tmp_path, rng, edge_onnx):
+    for name, size in (("a.png", (30, 1100)), ("b.png", (30, 2000)), ("c.png", (30, 40))):
+        Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / name)
+    code, out, err = run(tmp_path / "a.png", "--json")
+    height, width = seen_size((30, 1100))
+    assert (json.loads(out)["results"][0]["seen"], width) == ([height, width], DEFAULT_SIZE)
+    told = f"the network saw 1 picture reduced, 1100x30 as {width}x{height}; --size full for all pixels"
+    assert err == f"pixeldiff: {told}\n"
+    code, _, err = run(tmp_path, "--overwrite", "--format", "npy")
+    height, width = seen_size((30, 2000))
+    told = f"the network saw 2 pictures reduced, up to 2000x30 as {width}x{height}; --size full for all pixels"
+    assert err == f"pixeldiff: {told}\n"
+    for size, given in (("full", "full"), (600, 600)):
+        code, _, err = run(tmp_path / "b.png", "--size", size, "--format", "npy", "--overwrite")
+        assert (code, err) == (0, "")
+        expected = EdgeDetector(edge_onnx)(tmp_path / "b.png", size=given)
+        np.testing.assert_allclose(np.load(tmp_path / "b.edges.npy"), expected, atol=1e-6)
+
+
+def test_pictures_too_large_for_their_result_are_told_before_the_network_runs(run, tmp_path):
+    Image.new("L", (70_000, 1)).save(tmp_path / "long.png")
+    for says, options in {
+        "webp files have at most 16383": ["--format", "webp"],
+        "jpg files have at most 65500": ["-o", tmp_path / "x.jpg"],
+        "thin lines and svg files have at most 65535": ["--thin"],
+        "svg files have at most 65535 pixels": ["--format", "svg"],
+    }.items():
+        code, _, err = run(tmp_path / "long.png", *options)
+        assert (code, err.count("\n")) == (2, 1)
+        assert says in err
+        assert "long.png" in err
+    assert files(tmp_path) == ["long.png"]
+
+
+def test_a_full_disk_ends_a_folder_run_with_a_count(run, album, tmp_path, monkeypatch, rng):
+    for k in range(30):
+        Image.fromarray(rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(album / f"{k}.png")
+    replace, left = os.replace, [0, 0]
+
+    def filling(source, target):
+        left.pop() if left else None
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", filling)
+    code, out, err = run(album, "-o", tmp_path / "out", "--threads", 1)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "1 of 33 written, then stopped: cannot write" in err
+    assert "the disk is full" in err
+    assert "32 not written" in out
+    assert len(files(tmp_path / "out")) == 1
+
+
+def test_other_options_than_those_of_a_kept_result_are_told(run, photo, album):
+    command = "pixeldiff detect --model small-random"
+    for suffix in ("png", "webp", "jpg", "svg"):
+        result = photo.with_name(f"photo.edges.{suffix}")
+        extra = " --tolerance 1 --min-length 0 --stroke 1" if suffix == "svg" else ""
+        assert run(photo, "--format", suffix)[2] == ""
+        assert run(photo, "--format", suffix)[2] == ""  # kept, and it is what was asked for
+        code, out, err = run(photo, "--format", suffix, "--thin", "--threshold", "0.5")
+        assert (code, out) == (0, f"{result} kept as it was (--overwrite replaces it)\n")
+        kept = f"pixeldiff: {result} kept, but made with other options ({command}{extra}); --overwrite replaces results"
+        assert err == kept + "\n"
+        assert run(photo, "--format", suffix, "--thin", "--threshold", "0.5", "--overwrite")[2] == ""
+        assert "--thin --threshold 0.5" in run(photo, "--format", suffix)[2]
+    run(album)
+    code, out, err = run(album, "--invert", "--json")
+    assert err.count("\n") == 1
+    assert "a.edges.png and 2 more kept, but made with other options" in err
+    assert json.loads(out)["results"][0]["made_by"] == command
+
+
+def test_grounds(run, photo, edge_onnx):
+    def saved(name, *options):
+        assert run(photo, "-o", photo.with_name(name), "--overwrite", *options)[0] == 0
+        return Image.open(photo.with_name(name))
+
+    edges = EdgeDetector(edge_onnx)(photo)
+    grey = np.round(255 * edges)
+    for name, dark in (("x.png", False), ("x.png", True), ("x.webp", False)):
+        found = np.asarray(saved(name, "--ground", "transparent", *["--invert"] * dark).convert("RGBA"))
+        np.testing.assert_array_equal(found[..., 3], grey)
+        assert (found[grey > 0][:, :3] == (0 if dark else 255)).all()
+    picture = np.asarray(Image.open(photo)).astype(float)
+    for dark, ink in ((False, (255, 0, 255)), (True, (0, 0, 0))):
+        found = np.asarray(saved("x.png", "--ground", "photo", *["--invert"] * dark))
+        part = grey[..., None] / 255
+        np.testing.assert_allclose(found, picture * (1 - part) + np.array(ink) * part, atol=1)
+    drawn = np.asarray(saved("x.png", "--ground", "photo", "--threshold", "0.5"))
+    np.testing.assert_array_equal(drawn[edges < 0.5], picture[edges < 0.5])
+    assert saved("x.jpg", "--ground", "photo").mode == "RGB"
+
+
+def test_deep_png(run, photo, edge_onnx):
+    assert run(photo, "-o", photo.with_name("x.png"), "--format", "png16")[0] == 0
+    expected = np.round(65535 * EdgeDetector(edge_onnx)(photo))
+    found = np.asarray(Image.open(photo.with_name("x.png")))
+    np.testing.assert_allclose(found, expected, atol=1)
+    assert run(photo, "--format", "png16", "--json")[0] == 0
+    assert photo.with_name("photo.edges.png").exists()
+
+
+def test_jpeg(run, photo, edge_onnx):
+    expected = 255 * EdgeDetector(edge_onnx)(photo)
+    for name in ("x.jpg", "x.JPEG"):
+        assert run(photo, "-o", photo.with_name(name))[0] == 0
+        found = Image.open(photo.with_name(name))
+        assert (found.format, found.mode) == ("JPEG", "L")
+        assert np.abs(np.asarray(found) - expected).mean() < 3
+
+
+def test_weights_of_the_torch_world(run, photo, tmp_path, monkeypatch):
+    from pixeldiff.checkpoint import save_model
+    from pixeldiff.export import export_onnx
+    from pixeldiff.models import create_model
+
+    model = create_model("tiny", width=4, side_channels=2)
+    save_model(model, tmp_path / "net.safetensors", {"task": "edges"})
+    export_onnx(model, tmp_path / "net.onnx", {})
+    out = tmp_path / "x.npy"
+    assert run(photo, "-o", out, "--weights", tmp_path / "net.safetensors", weights=None)[0] == 0
+    np.testing.assert_allclose(np.load(out), EdgeDetector(tmp_path / "net.onnx")(photo), atol=1e-6)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code, _, err = run(photo, "--weights", tmp_path / "net.safetensors", weights=None)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "pip install 'pixeldiff[train]'" in err
 
 
 def test_picture_is_never_its_own_result(run, photo):

@@ -6,9 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
 
 from pixeldiff import _native, cli
-from pixeldiff.runtime.vector import encode_svg, lines, simplify
+from pixeldiff.runtime.vector import _linked_length, encode_svg, lines, simplify
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -131,3 +133,42 @@ def test_detect_writes_svg(tmp_path, rng, edge_onnx):
     assert groups
     assert len(written("--tolerance", "5")) < len(written())
     assert b'fill="#fff"' in written("--invert")
+
+
+def test_specks_are_what_hangs_together_with_few_pixels(rng):
+    edges = np.zeros((40, 60), np.float32)
+    edges[5, 3:50] = 1
+    edges[5:15, 20] = 1  # a long line with a branch of 10
+    edges[30, 3:11] = 1  # a speck of 8
+    everything = list(lines(edges, 0.5, 0))
+    some = list(lines(edges, 0.5, 0, min_length=9))
+    assert len(everything) == len(some) + 1
+    assert all(row < 20 for line, _ in some for row, _ in line)
+    assert len(list(lines(edges, 0.5, 0, min_length=50))) == len(some), "the branch belongs to the line"
+    assert not list(lines(edges, 0.5, 0, min_length=500))
+
+
+@pytest.mark.parametrize("density", [0.05, 0.2, 0.5])
+def test_length_of_what_hangs_together(density, rng):
+    """The definition: chains in one component of the graph of chains, their pixels added up."""
+    pixels, starts = _native.trace(_native.thin((rng.random((60, 70)) < density).astype(np.uint8)))
+    ends = [(int(pixels[a]), int(pixels[b - 1])) for a, b in pairwise(starts)]
+    places = sorted({place for pair in ends for place in pair})
+    graph = csr_matrix(
+        (np.ones(len(ends)), ([places.index(a) for a, _ in ends], [places.index(b) for _, b in ends])),
+        (len(places), len(places)),
+    )
+    label = connected_components(graph, directed=False)[1]
+    own = np.array([label[places.index(a)] for a, _ in ends])
+    expected = [sum(np.diff(starts)[own == one]) for one in own]
+    np.testing.assert_array_equal(_linked_length(pixels, starts), expected)
+
+
+def test_stroke_ground_and_note():
+    edges = np.zeros((10, 20), np.float32)
+    edges[5, 2:18] = 1
+    root = ElementTree.fromstring(encode_svg(edges, stroke=2.5, transparent=True, note="a <b> & --c"))
+    assert root.find(f"{SVG}g").get("stroke-width") == "2.5"
+    assert root.find(f"{SVG}rect") is None
+    assert root.find(f"{SVG}desc").text == "a <b> & --c"
+    assert ElementTree.fromstring(encode_svg(edges)).find(f"{SVG}rect") is not None

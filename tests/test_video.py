@@ -1,5 +1,6 @@
 """Videos: frames, times, sound, rotation, damage and interruption, on clips made here."""
 
+import errno
 import json
 import os
 import signal
@@ -13,17 +14,20 @@ import numpy as np
 import pytest
 
 from pixeldiff import EdgeDetector, cli
+from pixeldiff.runtime.edges import seen_size
 from pixeldiff.runtime.folder import Options
 from pixeldiff.video import detect_video
 
 MS = Fraction(1, 1000)
 
 
-def make_clip(path, times=None, size=(48, 64), audio=True, codec="libx264", between=0, shape=None):
+def make_clip(path, times=None, size=(48, 64), audio=True, codec="libx264", between=0, shape=None, title=""):
     """A bar that wanders over noise, one frame per time in milliseconds, with a tone."""
     times = [40 * k for k in range(12)] if times is None else times
     rng = np.random.default_rng(0)
     with av.open(str(path), "w") as container:
+        if title:
+            container.metadata["title"] = title
         video = container.add_stream(codec, rate=25, options={"bf": str(between)})
         video.height, video.width = size
         if shape:
@@ -223,6 +227,79 @@ def test_one_bad_video_does_not_stop_the_others(run, clip, tmp_path):
     assert "skipped" in err
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".avi", ".mkv"])
+def test_tags_that_are_no_utf8(suffix, run, clip, tmp_path):
+    """Cameras and old programs write titles in Latin-1."""
+    source = make_clip(tmp_path / f"old{suffix}", [0, 40, 80], audio=False, title="Caf__")
+    content = source.read_bytes()
+    assert b"Caf__" in content
+    source.write_bytes(content.replace(b"Caf__", b"Caf\xe9\xe9"))
+    code, out, err = run(source, clip)
+    assert (code, err) == (0, "")
+    assert "3 frames" in out
+    assert "12 frames" in out
+
+
+def test_foreign_exceptions_become_one_line(run, clip, tmp_path, monkeypatch):
+    second = make_clip(tmp_path / "second.mp4", [0, 40, 80])
+    add, calls = av.VideoFrame.from_ndarray, []
+
+    def failing(*given, **options):
+        calls.append(0)
+        if len(calls) == 1:
+            raise UnicodeDecodeError("utf-8", b"\xe9", 0, 1, "odd")
+        return add(*given, **options)
+
+    class Frame:
+        from_ndarray = staticmethod(failing)
+
+    monkeypatch.setattr(av, "VideoFrame", Frame)
+    code, out, err = run(clip, second)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "skipped" in err
+    assert "UnicodeDecodeError" in err
+    assert "second.edges.mp4: 3 frames" in out
+
+
+def test_large_frames_are_reduced_and_told(run, tmp_path):
+    source = make_clip(tmp_path / "clip.mp4", [0, 40], size=(32, 1200), audio=False)
+    code, out, err = run(source, "--json")
+    height, width = seen_size((32, 1200))
+    assert (code, json.loads(out)["results"][0]["seen"]) == (0, [height, width])
+    told = f"the network saw 1 video reduced, 1200x32 as {width}x{height}; --size full for all pixels"
+    assert err == f"pixeldiff: {told}\n"
+    code, out, err = run(source, "--json", "--size", "full", "--overwrite")
+    assert (code, json.loads(out)["results"][0]["seen"], err) == (0, [32, 1200], "")
+
+
+def test_a_full_disk_ends_the_run(run, clip, tmp_path, monkeypatch):
+    second = make_clip(tmp_path / "second.mp4", [0, 40, 80])
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    code, out, err = run(clip, second)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "0 of 2 written, then stopped" in err
+    assert "the disk is full" in err
+    assert sorted(os.listdir(tmp_path)) == ["clip.mp4", "second.mp4"]
+
+
+def test_leftovers_of_a_killed_run_go_with_the_next(run, edge_onnx, tmp_path):
+    source = make_clip(tmp_path / "clip.mp4", [40 * k for k in range(400)])
+    command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", tmp_path / "out", "--weights", edge_onnx]
+    child = subprocess.Popen([*map(str, command), "--multi-scale"])
+    while child.poll() is None and not list(tmp_path.glob("out/.*")):
+        time.sleep(0.02)
+    child.kill()
+    child.wait()
+    assert [name.endswith(".tmp.mp4") for name in os.listdir(tmp_path / "out")] == [True]
+    short = make_clip(tmp_path / "short.mp4", [0, 40])
+    assert run(short, "-o", tmp_path / "out")[0] == 0
+    assert os.listdir(tmp_path / "out") == ["short.edges.mp4"]
+
+
 def test_mistakes_are_one_line(run, clip, tmp_path):
     (tmp_path / "text.mp4").write_text("not a video")
     (tmp_path / "file").write_text("x")
@@ -246,6 +323,7 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         "separate runs": [clip, tmp_path / "photo.jpg"],
         "one file, but": [clip, clip, "-o", tmp_path / "out.mp4"],
         "are for pictures": [clip, "--format", "png"],
+        "--ground and --side-outputs are for pictures": [clip, "--ground", "photo"],
         "is for videos": [tmp_path / "photo.jpg", "--temporal", "0.5"],
     }
     for says, arguments in mistakes.items():
@@ -261,7 +339,7 @@ def test_ctrl_c_leaves_a_playable_file(edge_onnx, tmp_path):
     command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", target, "--weights", edge_onnx]
     child = subprocess.Popen([*map(str, command), "--multi-scale"], stdout=subprocess.PIPE, text=True)
     # The new file exists under its temporary name once the network runs.
-    while child.poll() is None and not any(p.stat().st_size for p in tmp_path.glob(".out*")):
+    while child.poll() is None and not any(p.stat().st_size for p in tmp_path.glob(".pixeldiff-*")):
         time.sleep(0.02)
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=60)
@@ -270,4 +348,4 @@ def test_ctrl_c_leaves_a_playable_file(edge_onnx, tmp_path):
     frames = read_clip(target)[0]
     assert 0 < len(frames) < 400
     assert f"{len(frames)} frames" in out
-    assert not list(tmp_path.glob(".out*"))
+    assert not list(tmp_path.glob(".*"))

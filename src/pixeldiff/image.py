@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import io
 import os
-import secrets
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from pixeldiff.errors import UserError
+from pixeldiff.unfinished import cannot_write, name_unfinished
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -368,7 +368,7 @@ def _spans(length: int, core: int, margin: int) -> Iterable[tuple[slice, slice]]
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it appears complete or not at all; missing folders are made."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")  # short: names may be as long as the system bears
+    temporary = name_unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb") as file:
@@ -377,7 +377,7 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise UserError(f"cannot write {path} ({error.strerror or error}); choose another place") from error
+        raise cannot_write(path, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

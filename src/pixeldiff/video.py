@@ -24,9 +24,9 @@ import numpy as np
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.metrics.edges import nms
-from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import Options
-from pixeldiff.runtime.formats import grey_levels
+from pixeldiff.runtime.edges import EdgeDetector, seen_size
+from pixeldiff.runtime.formats import Options, grey_levels
+from pixeldiff.unfinished import cannot_write, name_unfinished, remove_leftovers
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 WRITTEN = (".mkv", ".mov", ".mp4", ".webm")  # what results may be
@@ -46,6 +46,7 @@ class Report:
     frames: int = 0
     damaged: int = 0  # frames that could not be decoded, or only in part
     size: tuple[int, int] = (0, 0)  # height, width
+    seen: tuple[int, int] = (0, 0)  # by the network
     audio: str = "none"  # none, copied, or left out (the new file's kind cannot hold it)
     seconds: float = 0.0
     stopped: bool = False  # by Ctrl-C; the file holds what was ready
@@ -164,12 +165,13 @@ def detect_video(
 
     report = Report()
     start = time.perf_counter()
-    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
+    remove_leftovers([target.parent])
+    temporary = name_unfinished(target, target.suffix)  # PyAV takes the kind from the suffix
     total = container.streams.video[0].frames or None
     with ThreadPoolExecutor(streams) as workers, container:
         decoder = _Decoder(
             container,
-            lambda picture: workers.submit(detector, picture, scales=options.scales),
+            lambda picture: workers.submit(detector, picture, scales=options.scales, size=options.size),
             queue.Queue(_AHEAD * streams),
             report,
         )
@@ -180,8 +182,12 @@ def detect_video(
                 _write_all(decoder, writer, options, temporal, progress, total)
             if report.frames:
                 os.replace(temporary, target)
+        except UserError:
+            raise
         except (OSError, av.error.FFmpegError) as error:
-            raise UserError(f"cannot write {target} ({error.strerror or error}); choose another place") from error
+            raise cannot_write(target, error) from error
+        except Exception as error:  # of PyAV: the other videos still get their edges
+            raise UserError(f"{source}: {type(error).__name__}: {error}") from error
         finally:
             decoder.stop.set()
             thread.join()
@@ -189,6 +195,7 @@ def detect_video(
                 temporary.unlink()
     if not report.frames and not report.stopped:
         raise UserError(f"{source} has no frame that can be decoded; it is damaged")
+    report.seen = seen_size(report.size, detector.size if options.size is None else options.size)
     report.seconds = time.perf_counter() - start
     return report
 
@@ -305,8 +312,8 @@ def _open(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"no file {path}; check the name")
     try:
-        container = av.open(str(path.absolute()))
-    except (av.error.FFmpegError, OSError) as error:
+        container = av.open(str(path.absolute()), metadata_errors="replace")
+    except Exception as error:  # PyAV has many
         raise UserError(f"{path} is not a video that can be read; use MP4, MKV, MOV, WebM or AVI") from error
     if not container.streams.video:
         container.close()

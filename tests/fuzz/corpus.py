@@ -27,7 +27,7 @@ from pixeldiff.metrics import maps, truth
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import Options
+from pixeldiff.runtime.formats import Options
 from pixeldiff.runtime.packed import PackedClassifier
 from pixeldiff.tasks.edge_data import list_pairs, read_label_shares
 

@@ -6,13 +6,16 @@ imported only when its verb is asked for, so `pixeldiff detect` never pays for (
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import re
+import shlex
 import sys
 import warnings
 
 import click
+from click.shell_completion import CompletionItem
 
 from pixeldiff import __version__
 from pixeldiff.errors import UserError
@@ -47,10 +50,43 @@ class _Verbs(click.Group):
         command: click.Command = getattr(importlib.import_module(f"pixeldiff.cli.{name}"), name)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise UserError(f"options follow the command: pixeldiff detect ... {error.option_name}") from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise UserError(_meant(args))
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        # From VERBS, as below.
+        return [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # From VERBS, not from the commands: help must not import torch.
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _meant(arguments: list[str]) -> str:
+    """For a word that is no verb: the command that the user has meant."""
+    word, *rest = arguments
+    more = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
+    if close := difflib.get_close_matches(word, VERBS, 1):
+        return f"No such command {word!r}; did you mean: pixeldiff {close[0]} {more}".rstrip()
+    from pixeldiff.image import SUFFIXES
+    from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
+
+    if os.path.exists(word) or os.path.splitext(word)[1].lower() in (*SUFFIXES, *VIDEO_SUFFIXES):
+        return f"which command? did you mean: pixeldiff detect {shlex.quote(word)} {more}".rstrip()
+    return f"No such command {word!r}; there are {', '.join(VERBS)}"
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,20 +8,27 @@ import sys
 
 import click
 
+from pixeldiff.cli._network import complete_model
 from pixeldiff.errors import UserError
 from pixeldiff.runtime.folder import find_pictures
 from pixeldiff.runtime.packed import PackedClassifier, Prediction
+from pixeldiff.weights import best_classifier
 
 
 @click.command()
-@click.argument("images", nargs=-1, required=True)
-@click.option("--model", required=True, metavar="NAME", help="A shipped packed network or a .pdn file.")
+@click.argument("images", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=complete_model,
+    help="A shipped packed network or a .pdn file. [default: the shipped one with the best top-1 accuracy]",
+)
 @click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, help="How many classes to name.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def classify(images: tuple[str, ...], model: str, top: int, threads: int | None, as_json: bool) -> int:
+def classify(images: tuple[str, ...], model: str | None, top: int, threads: int | None, as_json: bool) -> int:
     """Name the likeliest classes of IMAGES (pictures, folders or globs); exit code 1 if some are not readable."""
-    network = PackedClassifier(model, threads)
+    network = PackedClassifier(model or best_classifier(), threads)
     results: dict[str, list[Prediction]] = {}
     failed: dict[str, str] = {}
     for given in images:

@@ -19,11 +19,11 @@ SHEET_SIDE = 150  # the longer side of a picture on the sheet
 
 
 @click.command()
-@click.argument("images", nargs=-1, required=True)
+@click.argument("images", nargs=-1, required=True, type=click.Path())
 @click.option("--kind", required=True, help="A corruption such as fog, or all for a contact sheet.")
 @click.option("--severity", type=click.IntRange(1, 5), default=1, show_default=True, help="1 to 5.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="One seed, one result.")
-@click.option("-o", "--out", help="Folder for the results, or the file for one picture.")
+@click.option("-o", "--out", type=click.Path(), help="Folder for the results, or the file for one picture.")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: str | None, overwrite: bool) -> int:
     """Write damaged copies of IMAGES (pictures, folders or globs): photo.jpg becomes photo.fog-3.png.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,16 @@ from typing import Any
 import click
 import numpy as np
 
+from pixeldiff.cli import _report as report
+from pixeldiff.cli._network import complete_model, network_file
 from pixeldiff.errors import UserError
 from pixeldiff.image import SUFFIXES
 from pixeldiff.runtime import cores
-from pixeldiff.runtime.edges import PAPER_SCALES, EdgeDetector
+from pixeldiff.runtime.edges import DEFAULT_SIZE, PAPER_SCALES, EdgeDetector, seen_size
 from pixeldiff.runtime.folder import (
-    KEPT,
+    STREAM,
+    Found,
     Job,
-    Options,
     Outcome,
     detect_files,
     find_pictures,
@@ -34,11 +35,11 @@ from pixeldiff.runtime.folder import (
     plan_jobs,
     refuse_itself,
 )
-from pixeldiff.runtime.formats import FORMATS
-from pixeldiff.runtime.vector import TOLERANCE
+from pixeldiff.runtime.formats import FORMATS, GROUNDS, Options
+from pixeldiff.runtime.formats import SUFFIXES as WRITTEN
+from pixeldiff.runtime.vector import STROKE, TOLERANCE
+from pixeldiff.unfinished import NoRoomError
 from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
-
-HEIC = (".heic", ".heif")  # what phones write and Pillow does not read
 
 
 class _Finite(click.FloatRange):
@@ -49,11 +50,33 @@ class _Finite(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
 
 
+class _Size(click.ParamType):
+    """Pixels, or the word full."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        size = int(value) if str(value).isdecimal() else str(value)
+        seen_size((1, 1), size)  # says what is accepted
+        return size
+
+
 @click.command()
-@click.argument("inputs", nargs=-1, required=True)
-@click.option("-o", "--out", help="Folder for the results, or the file for one picture. [default: beside the picture]")
-@click.option("--model", help="A shipped network; see pixeldiff models. [default: tiny]")
-@click.option("--weights", type=click.Path(path_type=Path), help="An .onnx file written by pixeldiff export.")
+@click.argument("inputs", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(),
+    help="Folder for the results, or the file for one picture; - is stdout. [default: beside the picture]",
+)
+@click.option("--model", shell_complete=complete_model, help="A shipped network; see pixeldiff models. [default: tiny]")
+@click.option("--weights", type=click.Path(path_type=Path), help="An .onnx file, or with torch a .safetensors or .pth.")
+@click.option(
+    "--size",
+    type=_Size(),
+    metavar="N|full",
+    help=f"Longest side of what the network sees; the map has the picture's size. [default: {DEFAULT_SIZE}]",
+)
 @click.option(
     "--thin",
     is_flag=True,
@@ -62,19 +85,44 @@ class _Finite(click.FloatRange):
 @click.option("--threshold", type=_Finite(0, 1), metavar="T", help="Black and white: edge where the map is at least T.")
 @click.option("--invert", is_flag=True, help="Dark edges on white.")
 @click.option(
+    "--ground",
+    type=click.Choice(GROUNDS),
+    help="Edges on nothing, or drawn over the photo in magenta (black with --invert). [default: black]",
+)
+@click.option(
     "--multi-scale", is_flag=True, help="Average the maps at half, full and one and a half size; 3.5 times the work."
 )
 @click.option(
     "--side-outputs", is_flag=True, help="Also the maps of the four stages, photo.edges.side_1.png and so on."
 )
-@click.option("--format", "format_", type=click.Choice(list(FORMATS)), help="[default: the suffix of OUT, or png]")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(list(FORMATS)),
+    help="png16 has 16 bits, npy and mat hold floats, svg lines. [default: the suffix of OUT, or png]",
+)
 @click.option(
     "--tolerance",
     type=_Finite(min=0),
     metavar="PIXELS",
     default=TOLERANCE,
     show_default=True,
-    help="With --format svg: how far a line may be from the pixels it stands for.",
+    help="SVG: how far a line may be from the pixels it stands for.",
+)
+@click.option(
+    "--min-length",
+    type=_Finite(min=0),
+    metavar="PIXELS",
+    default=0.0,
+    help="SVG: leave out specks, lines that have fewer pixels together with all they touch. [default: off]",
+)
+@click.option(
+    "--stroke",
+    type=_Finite(min=0, min_open=True),
+    metavar="PIXELS",
+    default=STROKE,
+    show_default=True,
+    help="SVG: width of the lines.",
 )
 @click.option(
     "--temporal",
@@ -91,97 +139,168 @@ def detect(
     out: str | None,
     model: str | None,
     weights: Path | None,
+    size: int | str | None,
     thin: bool,
     threshold: float | None,
     invert: bool,
+    ground: str | None,
     multi_scale: bool,
     side_outputs: bool,
     format_: str | None,
     tolerance: float,
+    min_length: float,
+    stroke: float,
     temporal: float,
     threads: int | None,
     overwrite: bool,
     as_json: bool,
 ) -> int:
-    """Write the edges of INPUTS: pictures, folders (searched to the bottom), globs or videos.
+    """Write the edges of INPUTS: pictures, folders (searched to the bottom), globs or videos; - is stdin.
 
     photo.jpg becomes photo.edges.png, white edges on black, of the photo's size; clip.mp4 becomes clip.edges.mp4 with
-    the same frames, times and sound. The exit code is 1 if some pictures failed.
+    the same frames, times and sound. The exit code is 1 if some pictures failed, 2 if nothing could be done or the
+    disk is full.
     """
-    if model and weights:
-        raise UserError("--model and --weights exclude each other; give one of them")
-    if out == "-":
-        raise UserError("-o '-' is no name; give the name of a file or a folder")
+    network = (model or (None if weights else "tiny"), weights)
     scales = PAPER_SCALES if multi_scale else None
+    threads = threads or cores()
     if any(Path(one).suffix.lower() in VIDEO_SUFFIXES for one in inputs):
-        if len(inputs) > 1:  # a shell has spread a glob
-            inputs = tuple(one for one in inputs if not is_result(Path(one))) or inputs
-        inputs = tuple(hit for one in inputs for hit in _expanded(one))
-        if format_ or side_outputs:
-            raise UserError("--format and --side-outputs are for pictures; a video's kind follows from the name in -o")
-        options = Options("video", thin, threshold, invert, scales, overwrite=overwrite)
-        return _detect_videos(inputs, out, weights or model or "tiny", options, temporal, threads or cores(), as_json)
+        if format_ or side_outputs or ground:
+            raise UserError(
+                "--format, --ground and --side-outputs are for pictures; a video's kind follows from the name in -o"
+            )
+        options = Options("video", thin, threshold, invert, scales, overwrite=overwrite, size=size)
+        return _detect_videos(_spread(inputs), out, network, options, temporal, threads, as_json)
     if temporal:
         raise UserError("--temporal is for videos; leave it out for pictures")
     target, folder = _destination(inputs, out)
-    format_ = _format(format_, target)
+    if target == STREAM and (as_json or side_outputs):
+        raise UserError("with -o - stdout holds one file; leave out --json and --side-outputs")
+    options = Options(
+        _format(format_, target),
+        thin,
+        threshold,
+        invert,
+        scales,
+        side_outputs,
+        overwrite,
+        tolerance,
+        size,
+        ground,
+        min_length,
+        stroke,
+    )
+    return _detect_pictures(inputs, target, folder, network, options, threads, as_json)
+
+
+def _detect_pictures(
+    inputs: tuple[str, ...],
+    target: Path | None,
+    folder: Path | None,
+    network: tuple[str | None, Path | None],
+    options: Options,
+    threads: int,
+    as_json: bool,
+) -> int:
     found = find_pictures(inputs, folder)
-    alone = len(inputs) == 1 and not Path(inputs[0]).is_dir()
+    jobs = _plan(inputs, target, folder, found, options)
+    start = time.perf_counter()
+    with network_file(*network, ".onnx") as (_, file):
+        detector, streams = open_streams(file, threads, len(jobs))
+        outcomes = list(_with_progress(detect_files(detector, jobs, options, streams), len(jobs)))
+    seconds = time.perf_counter() - start
+    failures = found.missing + [one.error for one in outcomes if one.error and one.status == "failed"]
+    stopped = [one.error for one in outcomes if one.error and one.status == "stopped"][:1]
+    if (failures or stopped) and len(inputs) == len(jobs) == 1 and not Path(inputs[0]).is_dir():
+        raise UserError((failures + stopped)[0])
+    if as_json:
+        summary = report.picture_summary(detector, outcomes, failures + stopped, seconds, threads)
+        click.echo(json.dumps(summary, indent=2))
+    elif target != STREAM:
+        click.echo(report.picture_sentence(outcomes, len(jobs), seconds))
+    for failure in failures:
+        _remark(f"skipped: {failure}")
+    for remark in report.remarks(outcomes, found.others, options):
+        _remark(remark)
+    for reason in stopped:
+        done = sum(one.status == "done" for one in outcomes)
+        _remark(f"{done} of {len(jobs)} written, then stopped: {reason}")
+    return 2 if stopped else 1 if failures else 0
+
+
+def _plan(
+    inputs: tuple[str, ...], target: Path | None, folder: Path | None, found: Found, options: Options
+) -> list[Job]:
+    """The jobs; what would only show after the work is told before."""
     if target and len(found.files) > 1:
         raise UserError(f"-o {target} is one file, but {inputs[0]} are {len(found.files)} pictures; give a folder")
     if not found.files:
-        raise UserError("; ".join([*found.missing, *_left_out(found.others)]))
+        raise UserError("; ".join([*found.missing, *report.left_out(found.others)]))
     if target:
         refuse_itself(found.files[0][0], target)
-    jobs = [Job(found.files[0][0], target)] if target else plan_jobs(found, folder, f"edges.{format_}")
     if folder:
         _check_writable(folder)
-    options = Options(format_, thin, threshold, invert, scales, side_outputs, overwrite, tolerance)
-    options.encode(np.zeros((1, 1), np.float32))  # if the format needs what is not installed: before the work
-    threads = threads or cores()
-    start = time.perf_counter()
-    detector, streams = open_streams(weights or model or "tiny", threads, len(jobs))
-    outcomes = list(_with_progress(detect_files(detector, jobs, options, streams), len(jobs)))
-    seconds = time.perf_counter() - start
-    failures = found.missing + [one.error for one in outcomes if one.error]
-    if failures and alone and len(jobs) == 1:
-        raise UserError(failures[0])
-    if as_json:
-        click.echo(json.dumps(_summary(detector, outcomes, failures, seconds, threads), indent=2))
-    else:
-        click.echo(_sentence(outcomes, seconds))
-    for failure in failures:
-        click.echo("pixeldiff: skipped: " + " ".join(failure.split()), err=True)
-    for remark in _left_out(found.others):
-        click.echo(f"pixeldiff: {remark}", err=True)
-    return 1 if failures else 0
+    options.encode(np.zeros((1, 1), np.float32), np.zeros((1, 1, 3), np.uint8))  # what is not installed
+    if target:
+        return [Job(found.files[0][0], target)]
+    return plan_jobs(found, folder, f"edges.{FORMATS[options.format].suffix}")
 
 
-def _left_out(others: Mapping[str, int]) -> Iterator[str]:
-    """What lies in the folders and a user would have expected edges of."""
-    for suffixes, advice in ((VIDEO_SUFFIXES, "give videos by name"), (HEIC, "convert them to JPEG")):
-        if count := sum(others.get(suffix, 0) for suffix in suffixes):
-            kinds = " ".join(suffix for suffix in suffixes if suffix in others)
-            yield f"{count} left alone ({kinds}); {advice}"
+def _remark(text: str) -> None:
+    click.echo("pixeldiff: " + " ".join(text.split()), err=True)
 
 
-def _expanded(given: str) -> list[str]:
-    return [given] if Path(given).exists() else [str(hit) for hit in matches(given)] or [given]
+def _spread(inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """The files behind names and globs, without our own results where a shell has spread a glob."""
+    if len(inputs) > 1:
+        inputs = tuple(one for one in inputs if not is_result(Path(one))) or inputs
+    return tuple(
+        hit
+        for one in inputs
+        for hit in ([one] if Path(one).exists() else [str(found) for found in matches(one)] or [one])
+    )
 
 
 def _detect_videos(
     inputs: tuple[str, ...],
     out: str | None,
-    model: str | Path,
+    network: tuple[str | None, Path | None],
     options: Options,
     temporal: float,
     threads: int,
     as_json: bool,
 ) -> int:
-    from pixeldiff.video import WRITTEN, detect_video, result_name
+    targets = _video_targets(inputs, out)
+    with network_file(*network, ".onnx") as (_, file):
+        detector = EdgeDetector(file, threads=1, streams=threads)
+        summary = list(_video_results(detector, targets, options, temporal, threads))
+    if len(inputs) == 1 and "error" in summary[0]:
+        raise UserError(summary[0]["error"])
+    if as_json:
+        click.echo(json.dumps({"model": detector.name, "threads": threads, "results": summary}, indent=2))
+    for one in summary:
+        if one["status"] == "failed":
+            _remark(f"skipped: {one['error']}")
+        elif one["status"] == "full":
+            done = sum(one["status"] == "done" for one in summary)
+            _remark(f"{done} of {len(targets)} written, then stopped: {one['error']}")
+        elif not as_json:
+            click.echo(report.video_sentence(one))
+    sizes = [(one["size"], one["seen"]) for one in summary if one["status"] == "done" and options.size is None]
+    for remark in report.reduced(sizes, "video"):
+        _remark(remark)
+    codes = {"stopped": 130, "full": 2, "failed": 1}
+    return max(codes.get(one["status"], 0) for one in summary)
+
+
+def _video_targets(inputs: tuple[str, ...], out: str | None) -> dict[Path, Path]:
+    """Result -> video."""
+    from pixeldiff.video import WRITTEN, result_name
 
     if others := [one for one in inputs if Path(one).suffix.lower() not in VIDEO_SUFFIXES]:
         raise UserError(f"{others[0]} is not a video; give videos and pictures in separate runs")
+    if out == "-":
+        raise UserError("-o '-' is no name for a video; give the name of a file or a folder")
     as_file = out is not None and Path(out).suffix.lower() in WRITTEN and not names_folder(out)
     if as_file and len(inputs) > 1:
         raise UserError(f"-o {out} is one file, but there are {len(inputs)} videos; give a folder")
@@ -196,73 +315,58 @@ def _detect_videos(
         refuse_itself(source, target)
         if targets.setdefault(target, source) != source:
             raise UserError(f"{targets[target]} and {source} would both become {target}; run them with different -o")
-    detector = EdgeDetector(model, threads=1, streams=threads)
-    summary = []
+    return targets
+
+
+def _video_results(
+    detector: EdgeDetector, targets: dict[Path, Path], options: Options, temporal: float, threads: int
+) -> Iterator[dict[str, Any]]:
+    """What became of each video, until Ctrl-C or a full disk."""
+    from pixeldiff.video import detect_video
+
     for target, source in targets.items():
         if target.exists() and not options.overwrite:
-            summary.append({"input": str(source), "status": "kept", "output": str(target)})
+            yield {"input": str(source), "status": "kept", "output": str(target)}
             continue
         try:
-            with _bar() as progress:
-                report = detect_video(detector, source, target, options, temporal, threads, progress)
+            with report.show_progress() as progress:
+                done = detect_video(detector, source, target, options, temporal, threads, progress)
+        except NoRoomError as error:
+            yield {"input": str(source), "status": "full", "error": str(error)}
+            return
         except UserError as error:
-            if len(inputs) == 1:
-                raise
-            summary.append({"input": str(source), "status": "failed", "error": str(error)})
+            yield {"input": str(source), "status": "failed", "error": str(error)}
             continue
-        status = "stopped" if report.stopped else "done"
-        summary.append({"input": str(source), "status": status, "output": str(target), **asdict(report)})
-        if report.stopped:
-            break
-    failures = [str(one["error"]) for one in summary if one["status"] == "failed"]
-    for one in summary:
-        if not as_json and one["status"] != "failed":
-            click.echo(_video_sentence(one))
-    if as_json:
-        click.echo(json.dumps({"model": detector.name, "threads": threads, "results": summary}, indent=2))
-    for failure in failures:
-        click.echo(f"pixeldiff: skipped: {failure}", err=True)
-    return 130 if summary[-1]["status"] == "stopped" else 1 if failures else 0
-
-
-def _video_sentence(one: dict[str, Any]) -> str:
-    if one["status"] == "kept":
-        return f"{one['output']} {KEPT}"
-    parts = [f"{one['output']}: {one['frames']} frames, {one['frames'] / one['seconds']:.1f}/s"]
-    if one["damaged"]:
-        parts.append(f"{one['damaged']} damaged")
-    if one["audio"] == "left out":
-        parts.append("without the sound, which this kind of file cannot hold")
-    if one["status"] == "stopped":
-        parts.append("stopped early")
-    return ", ".join(parts)
+        status = "stopped" if done.stopped else "done"
+        yield {"input": str(source), "status": status, "output": str(target), **asdict(done)}
+        if done.stopped:
+            return
 
 
 def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None, Path | None]:
     """(file, folder) that -o names: a file only for one picture and a name with a format's suffix."""
-    if out is None:
-        return None, None
-    path = Path(out)
-    if names_folder(out):
-        return None, path
-    if path.suffix[1:].lower() not in FORMATS:
-        one = len(inputs) == 1 and not Path(inputs[0]).is_dir()
-        if path.suffix.lower() in SUFFIXES or (path.suffix and one):
-            raise UserError(
-                f"-o {out}: edges are not written as {path.suffix}; use one of {', '.join(FORMATS)}, or {out}/ "
-                "for a folder"
-            )
-        return None, path
-    if len(inputs) > 1 or Path(inputs[0]).is_dir():
+    several = len(inputs) > 1 or Path(inputs[0]).is_dir()
+    suffix = Path(out or "").suffix.lower()
+    as_folder = out is not None and names_folder(out)
+    as_file = out == "-" or (suffix[1:] in WRITTEN and not as_folder)
+    if out == "-" and sys.stdout.isatty():
+        raise UserError("-o - writes a file to stdout, which is a terminal; send it on: -o - > edges.png")
+    if "-" in inputs and (several or not as_file):
+        raise UserError("- is stdin; give it alone, and with -o FILE, or with -o - for stdout")
+    if as_file and several:
         raise UserError(f"-o {out} is one file, but there are several pictures; give a folder")
-    return path, None
+    if suffix and not as_file and not as_folder and (suffix in SUFFIXES or not several):
+        kinds = ", ".join(WRITTEN)
+        raise UserError(f"-o {out}: edges are not written as {suffix}; use one of {kinds}, or {out}/ for a folder")
+    path = Path(out) if out else None
+    return (path, None) if as_file else (None, path)
 
 
 def _format(given: str | None, target: Path | None) -> str:
-    suffix = target.suffix[1:].lower() if target else None
-    if given and suffix and given != suffix:
+    named = WRITTEN.get(target.suffix[1:].lower()) if target else None
+    if given and named and FORMATS[given].suffix != FORMATS[named].suffix:
         raise UserError(f"--format {given} does not fit the name {target}; leave one of them out")
-    return given or suffix or "png"
+    return given or named or "png"
 
 
 def _check_writable(folder: Path) -> None:
@@ -281,69 +385,7 @@ def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]
     if total < 2:
         yield from outcomes
         return
-    with _bar() as progress:
+    with report.show_progress() as progress:
         for count, outcome in enumerate(outcomes, 1):
             progress(count, total)
             yield outcome
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[int, int | None], None]]:
-    """A function that shows (done, total), the rate and the time left on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    start = time.perf_counter()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, rate="")
-        yield lambda done, total: progress.update(
-            task, completed=done, total=total, rate=f"{done / (time.perf_counter() - start):.1f}/s"
-        )
-
-
-def _count(outcomes: list[Outcome], status: str) -> int:
-    return sum(one.status == status for one in outcomes)
-
-
-def _sentence(outcomes: list[Outcome], seconds: float) -> str:
-    done, kept = _count(outcomes, "done"), _count(outcomes, "kept")
-    if len(outcomes) == 1 and done:
-        return str(outcomes[0].job.target)
-    if len(outcomes) == 1 and kept:
-        return f"{outcomes[0].job.target} {KEPT}"
-    parts = [f"{done} picture{'s' * (done != 1)} in {seconds:.1f} s ({done / seconds:.1f}/s)"] if done else []
-    if kept:
-        parts.append(f"{kept} kept as they were (--overwrite replaces them)")
-    if failed := _count(outcomes, "failed"):
-        parts.append(f"{failed} failed")
-    return ", ".join(parts)
-
-
-def _summary(
-    detector: EdgeDetector, outcomes: list[Outcome], failures: list[str], seconds: float, threads: int
-) -> dict[str, Any]:
-    return {
-        "model": detector.name,
-        "licence": detector.metadata.get("licence"),
-        "threads": threads,
-        "seconds": round(seconds, 3),
-        "network_seconds": round(sum(one.network_seconds for one in outcomes), 3),
-        "done": _count(outcomes, "done"),
-        "kept": _count(outcomes, "kept"),
-        "failed": len(failures),
-        "errors": failures,
-        "results": [
-            {
-                "input": str(one.job.source),
-                "status": one.status,
-                "outputs": [str(file) for file in one.files],
-                **({"height": one.size[0], "width": one.size[1]} if one.size else {}),
-                **({"error": one.error} if one.error else {}),
-            }
-            for one in sorted(outcomes, key=lambda one: str(one.job.source))
-        ],
-    }

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pixeldiff.cifar import SOURCE
+from pixeldiff.cli._network import network_file
 from pixeldiff.errors import UserError
 from pixeldiff.folders import BSDS500, find_classes, find_root, refuse_existing
 from pixeldiff.metrics import maps as edge_maps
@@ -28,7 +26,7 @@ from pixeldiff.metrics.evaluate import Evaluation, Settings, evaluate_edges
 from pixeldiff.metrics.maps import DetectedMap, EdgeMap, find_maps
 from pixeldiff.metrics.truth import Truth, find_truth, refuse_missing
 from pixeldiff.runtime import cores
-from pixeldiff.weights import resolve, sha256
+from pixeldiff.weights import sha256
 
 if TYPE_CHECKING:
     from pixeldiff.runtime.packed import PackedClassifier
@@ -203,22 +201,11 @@ def _network(model: str | None, weights: Path | None, workers: int) -> Iterator[
     if model is None and weights is None:
         yield None
         return
-    with _file(model, weights, ".onnx") as (path, graph):
+    with network_file(model, weights, ".onnx") as (path, graph):
         from pixeldiff import EdgeDetector
 
         detector = EdgeDetector(graph, threads=max(1, cores() // workers), streams=workers, size="full")
         yield _Detector(model or path.stem, detector, sha256(path))
-
-
-@contextmanager
-def _file(model: str | None, weights: Path | None, suffix: str) -> Iterator[tuple[Path, Path]]:
-    """The network's file, and the one to run. Files of the torch world are exported for the time being."""
-    if (model is None) == (weights is None):
-        raise UserError("give --model NAME or --weights FILE, one of them")
-    path = resolve(weights or str(model), suffix)
-    needs_export = path.suffix != suffix
-    with tempfile.TemporaryDirectory() if needs_export else nullcontext("") as folder:
-        yield path, _export(path, Path(folder) / f"{path.stem}{suffix}") if needs_export else path
 
 
 def _score_classifier(
@@ -230,7 +217,7 @@ def _score_classifier(
 
     if data is None:
         raise UserError("where are the pictures? give --data FOLDER: cifar-100-python, or one with a folder per class")
-    with _file(model, weights, ".pdn") as (path, packed), _progress() as bar:
+    with network_file(model, weights, ".pdn") as (path, packed), _progress() as bar:
         name = model or path.stem
         classifier = PackedClassifier(packed)
         pictures, labels = _test_pictures(classifier, dataset, find_root(data, SOURCE))
@@ -258,16 +245,6 @@ def _test_pictures(classifier: PackedClassifier, dataset: str, data: Path) -> tu
         )
     labels = np.array([label for _, label in files])
     return lambda part: np.stack([classifier.prepare(path) for path, _ in files[part]]), labels
-
-
-def _export(path: Path, graph: Path) -> Path:
-    """ONNX or packed from a torch file. In a process of its own: scoring never imports torch."""
-    command = [sys.executable, "-m", "pixeldiff", "export", str(path), "--to", str(graph)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
-        raise UserError(last[0].removeprefix("pixeldiff: "))
-    return graph
 
 
 def _sources(

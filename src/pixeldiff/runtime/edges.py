@@ -20,7 +20,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import onnxruntime
@@ -30,11 +30,9 @@ from pixeldiff import _native, weights
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.formats import SUFFIXES, Options
 from pixeldiff.runtime.graph_file import check_layers
 from pixeldiff.runtime.packed_file import Fields
-
-if TYPE_CHECKING:
-    from pixeldiff.runtime.folder import Options
 
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
@@ -428,10 +426,8 @@ def _drawn_lines(lines: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.
 
 def _options(format: str, thin: bool, threshold: float | None, invert: bool) -> Options:
     """The command's own way from a map to numbers and files."""
-    from pixeldiff.runtime.folder import FORMATS, Options  # it stands above this module
-
-    if format not in FORMATS:
-        raise UserError(f"edges are written as {', '.join(FORMATS)}, not {format!r}; end the name with one of them")
+    if format not in SUFFIXES:
+        raise UserError(f"edges are written as {', '.join(SUFFIXES)}, not {format!r}; end the name with one of them")
     if threshold is not None and not 0 <= threshold <= 1:
         raise UserError(f"threshold is a number from 0 to 1, not {threshold!r}")
-    return Options(format, thin, threshold, invert)
+    return Options(SUFFIXES[format], thin, threshold, invert)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Semaphore
 
-import numpy as np
-
-from pixeldiff import _native, image
+from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.image import FloatMap
-from pixeldiff.runtime.edges import SIDES, EdgeDetector, see
-from pixeldiff.runtime.formats import FORMATS
-from pixeldiff.runtime.vector import TOLERANCE, encode_svg
+from pixeldiff.runtime.edges import SIDES, EdgeDetector, Seen, see
+from pixeldiff.runtime.formats import Options, read_note
+from pixeldiff.unfinished import NoRoomError, remove_leftovers
 
+STREAM = Path("-")  # standard input as a source, standard output as a target; a file of that name is ./-
 KEPT = "kept as it was (--overwrite replaces it)"
 
 
@@ -38,46 +37,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: done, kept (the result was there before) or failed."""
+    """What became of a job: done, kept (the result was there before), failed, or stopped (no room for any result)."""
 
     job: Job
     status: str
     error: str | None = None
     files: tuple[Path, ...] = ()
     size: tuple[int, int] | None = None  # height, width
+    seen: tuple[int, int] | None = None  # by the network
+    made_by: str = ""  # the command behind a result that was kept, where it is another one
     network_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a map is made from a picture and turned into a file."""
-
-    format: str = "png"
-    thin: bool = False
-    threshold: float | None = None
-    invert: bool = False
-    scales: Sequence[float] | None = None
-    side_outputs: bool = False
-    overwrite: bool = False
-    tolerance: float = TOLERANCE  # of vector lines, pixels
-
-    @property
-    def suppressed(self) -> bool:
-        """Whether the network's maps go through non-maximum suppression; vector lines start from thin ones."""
-        return self.thin or self.format == "svg"
-
-    def encode(self, edge_map: FloatMap) -> bytes:
-        """The file of a map."""
-        if self.format == "svg":  # threshold and colours are a matter of the lines, not of the map
-            return encode_svg(edge_map, self.threshold, self.invert, self.tolerance)
-        return FORMATS[self.format](self.finish(edge_map))
-
-    def finish(self, edge_map: FloatMap) -> FloatMap:
-        if self.threshold is not None:
-            chosen = np.ascontiguousarray(edge_map >= self.threshold).view(np.uint8)
-            # Suppression leaves some lines two pixels wide; the benchmark thins them after its threshold, too.
-            edge_map = (_native.thin(chosen) if self.thin else chosen).astype(np.float32)
-        return 1 - edge_map if self.invert else edge_map
 
 
 @dataclass
@@ -117,6 +86,8 @@ def find_pictures(inputs: Sequence[str], out: Path | None = None) -> Found:
 
 def _named(given: str, out: Path | None, found: Found) -> list[tuple[Path, Path | None]]:
     path = Path(given)
+    if path == STREAM:
+        return [(STREAM if given == "-" else path.absolute(), None)]
     if path.is_dir():
         files = list(_below(path, out, found.missing))
         found.others.update(one.suffix.lower() for one in files if not _is_picture(one))
@@ -161,8 +132,6 @@ def _nothing(given: str) -> str:
         return f"no pictures in {given}; looked for {' '.join(image.SUFFIXES)}"
     if glob.has_magic(given):
         return f"no file matches {given}"
-    if given == "-":
-        return "no file -; standard input is called /dev/stdin"
     return f"no file {given}; check the name"
 
 
@@ -194,7 +163,7 @@ def names_folder(out: str) -> bool:
 
 def refuse_itself(source: Path, target: Path) -> None:
     """A result never takes the place of what it was made from, --overwrite or not."""
-    if target.exists() and source.exists() and target.samefile(source):
+    if target != STREAM and target.exists() and source.exists() and target.samefile(source):
         raise UserError(f"-o {target} is the input itself; give another name")
 
 
@@ -206,18 +175,25 @@ def open_streams(model: str | os.PathLike[str], threads: int, pictures: int) -> 
 
 
 def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options, streams: int = 1) -> Iterator[Outcome]:
-    """Work through the jobs; outcomes come as they are ready. A picture that fails does not stop the others."""
+    """Work through the jobs; outcomes come as they are ready. A picture that fails does not stop the others, but a disk
+    that takes no more does."""
     gate = Semaphore(streams)
+    remove_leftovers({job.target.parent for job in jobs if job.target != STREAM})
     if len(jobs) == 1:
         yield _attempt(jobs[0], lambda job: _detect_file(detector, job, options, gate))
         return
     with ThreadPoolExecutor(2 * streams) as workers:
-        pending = [
+        pending = {
             workers.submit(_attempt, job, lambda job: _detect_file(detector, job, options, gate)) for job in jobs
-        ]
+        }
         try:
             for done in as_completed(pending):
+                pending.remove(done)
                 yield done.result()
+                if done.result().status == "stopped":
+                    workers.shutdown(wait=True, cancel_futures=True)
+                    yield from (one.result() for one in pending if not one.cancelled())
+                    return
         except BaseException:
             workers.shutdown(wait=True, cancel_futures=True)
             raise
@@ -226,10 +202,14 @@ def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options, 
 def _attempt(job: Job, work: Callable[[Job], Outcome]) -> Outcome:
     try:
         return work(job)
+    except NoRoomError as error:
+        return Outcome(job, "stopped", str(error))
     except UserError as error:
         return Outcome(job, "failed", str(error))
     except MemoryError:
         return Outcome(job, "failed", f"{job.source} needs more memory than there is; scale it down first")
+    except BrokenPipeError:  # nobody reads on; the command line knows what to do
+        raise
     except OSError as error:
         return Outcome(job, "failed", f"cannot write {job.target} ({error.strerror or error}); choose another place")
     except Exception as error:  # of onnxruntime, or a mistake of ours: the other pictures still get their edges
@@ -237,20 +217,46 @@ def _attempt(job: Job, work: Callable[[Job], Outcome]) -> Outcome:
 
 
 def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semaphore) -> Outcome:
-    targets = [job.target]
-    if options.side_outputs:
-        name, suffix = job.target.stem, job.target.suffix
-        targets = [*(job.target.with_name(f"{name}.{side}{suffix}") for side in SIDES), job.target]
-    there = [target for target in targets if target.exists()]
+    targets, note = _targets(job, options), options.note(detector.name)
+    there = [target for target in targets if target != STREAM and target.exists()]
     if len(there) == len(targets) and not options.overwrite:
-        return Outcome(job, "kept", files=tuple(targets))
+        before = read_note(job.target)
+        return Outcome(job, "kept", files=tuple(targets), made_by="" if before == note else before)
     if there and not options.overwrite:
         raise UserError(f"{there[0]} exists, others of {job.source} do not; give --overwrite or another -o")
-    seen = see(job.source, detector.size)  # large photos are let go before the network runs
+    seen, photo = _see(job.source, options, detector.size if options.size is None else options.size)
     with gate:
         start = time.perf_counter()
         maps = detector(seen, side_outputs=options.side_outputs, scales=options.scales, thin=options.suppressed)
         seconds = time.perf_counter() - start
     for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
-        image.write_whole(target, options.encode(own))
-    return Outcome(job, "done", files=tuple(targets), size=seen.size, network_seconds=seconds)
+        _write(target, options.encode(own, photo, note))
+    shape = (seen.picture.shape[0], seen.picture.shape[1])
+    return Outcome(job, "done", files=tuple(targets), size=seen.size, seen=shape, network_seconds=seconds)
+
+
+def _targets(job: Job, options: Options) -> list[Path]:
+    if not options.side_outputs:
+        return [job.target]
+    name, suffix = job.target.stem, job.target.suffix
+    return [*(job.target.with_name(f"{name}.{side}{suffix}") for side in SIDES), job.target]
+
+
+def _see(source: Path, options: Options, size: int | str | None) -> tuple[Seen, image.Picture | None]:
+    """What the network sees, and the picture itself where edges are drawn on it; else a large one is let go."""
+    piped = source == STREAM
+    given = None if piped else image.read(source)
+    try:
+        picture = image.load(sys.stdin.buffer.read()) if given is None else given
+        options.check_size(picture.shape)
+    except UserError as error:
+        raise UserError(f"{'standard input' if piped else source}: {error}") from error
+    return see(picture, size), picture if options.ground == "photo" else None
+
+
+def _write(target: Path, content: bytes) -> None:
+    if target == STREAM:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        image.write_whole(target, content)

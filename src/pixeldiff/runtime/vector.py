@@ -4,11 +4,13 @@
 2. Linked pixels are traced to chains between ends and junctions, and to loops (native/trace.hpp).
 3. Each chain is simplified: no pixel of it lies further than `tolerance` from the line that replaces it (Ramer 1972;
    Douglas and Peucker 1973). All chains are split at once, so the work is a handful of passes over the pixels.
-4. A line's opacity is the mean strength of its pixels, in 16 steps, one group of the file per step.
+4. Specks are left out: chains of less than three pixels, and linked chains with less than `min_length` together.
+5. A line's opacity is the mean strength of its pixels, in 16 steps, one group of the file per step.
 """
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -21,25 +23,35 @@ from pixeldiff.image import FloatMap
 THRESHOLD = 0.2  # weaker lines are mostly texture
 TOLERANCE = 1.0  # pixels
 _STEPS = 16
+STROKE = 1.0  # pixels
 _SHORTEST = 3  # pixels; shorter chains are specks and spurs
 
 Points = NDArray[np.int64]  # n x 2, row and column
 
 
 def encode_svg(
-    edge_map: FloatMap, threshold: float | None = None, invert: bool = False, tolerance: float = TOLERANCE
+    edge_map: FloatMap,
+    threshold: float | None = None,
+    invert: bool = False,
+    tolerance: float = TOLERANCE,
+    min_length: float = 0,
+    stroke: float = STROKE,
+    transparent: bool = False,
+    note: str = "",
 ) -> bytes:
     """The lines of a map (best a thin one) as an SVG file of its size: white on black, or black on white."""
     height, width = edge_map.shape
     paper, ink = ("#fff", "#000") if invert else ("#000", "#fff")
+    ground = "" if transparent else f'<rect width="{width}" height="{height}" fill="{paper}"/>\n'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
-        f'<rect width="{width}" height="{height}" fill="{paper}"/>\n'
+        f"{f'<desc>{html.escape(note)}</desc>' if note else ''}{ground}"
         # Pixel centres lie at half coordinates.
-        f'<g transform="translate(.5 .5)" fill="none" stroke="{ink}" stroke-linecap="round" stroke-linejoin="round">\n'
+        f'<g transform="translate(.5 .5)" fill="none" stroke="{ink}" stroke-width="{stroke:g}" '
+        'stroke-linecap="round" stroke-linejoin="round">\n'
     ]
     groups: dict[int, list[str]] = {}
-    for line, strength in lines(edge_map, THRESHOLD if threshold is None else threshold, tolerance):
+    for line, strength in lines(edge_map, THRESHOLD if threshold is None else threshold, tolerance, min_length):
         step = min(_STEPS, max(1, round(strength * _STEPS)))
         groups.setdefault(step, []).append(_path(line))
     for step in sorted(groups):
@@ -48,11 +60,15 @@ def encode_svg(
     return "".join([*parts, "</g>\n</svg>\n"]).encode()
 
 
-def lines(edge_map: FloatMap, threshold: float, tolerance: float) -> Iterator[tuple[list[list[int]], float]]:
+def lines(
+    edge_map: FloatMap, threshold: float, tolerance: float, min_length: float = 0
+) -> Iterator[tuple[list[list[int]], float]]:
     """The simplified polylines of a map, (row, column) by (row, column), each with the mean strength of its pixels."""
     chosen = edge_map >= max(threshold, np.finfo(np.float32).tiny)  # a map's zeros are never edges
     pixels, starts = _native.trace(_native.thin(np.ascontiguousarray(chosen).view(np.uint8)))
     long = np.diff(starts) >= _SHORTEST
+    if min_length > _SHORTEST:
+        long &= _linked_length(pixels, starts) >= min_length
     if not long.any():
         return
     pixels = pixels[np.repeat(long, np.diff(starts))]
@@ -63,6 +79,25 @@ def lines(edge_map: FloatMap, threshold: float, tolerance: float) -> Iterator[tu
     corners, bounds = points[kept].tolist(), np.searchsorted(kept, starts).tolist()
     for begin, end, strength in zip(bounds, bounds[1:], strengths.tolist(), strict=False):
         yield corners[begin:end], strength
+
+
+def _linked_length(pixels: NDArray[np.int32], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each chain the pixels of all chains that hang together with it; they meet in their end pixels."""
+    lengths = np.diff(starts)
+    ends = np.stack([pixels[starts[:-1]], pixels[starts[1:] - 1]], axis=1)
+    _, places = np.unique(ends, return_inverse=True)
+    places = places.reshape(ends.shape)
+    label = np.arange(places.max(initial=-1) + 1)
+    while True:  # each place takes the least label of its chains, then that label's own: long rows need few passes
+        least = label[places].min(axis=1)
+        new = label.copy()
+        np.minimum.at(new, places, least[:, None])
+        new = new[new]
+        if np.array_equal(new, label):
+            break
+        label = new
+    own = label[places[:, 0]]
+    return np.bincount(own, lengths, minlength=len(label)).astype(np.int64)[own]
 
 
 def simplify(points: Points, starts: NDArray[np.int64], tolerance: float) -> NDArray[np.int64]:

@@ -29,6 +29,14 @@ def cards() -> dict[str, dict[str, Any]]:
     return {path.stem: read_description(path.read_bytes(), path) for path in sorted(FOLDER.glob("*.json"))}
 
 
+def best_classifier() -> str:
+    """The shipped packed network with the highest top-1 accuracy."""
+    packed = {name: card["top1"] for name, card in cards().items() if ".pdn" in card["files"]}
+    if not packed:
+        raise UserError("no packed network is shipped with this version; give one with --model FILE.pdn")
+    return max(packed, key=packed.__getitem__)
+
+
 def find(name: str, suffix: str) -> Path:
     """The shipped file of a network, e.g. find("tiny", ".onnx")."""
     path = FOLDER / f"{canonical_name(name)}{suffix}"
