@@ -30,6 +30,7 @@ from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.formats import Options
 from pixeldiff.runtime.packed import PackedClassifier
 from pixeldiff.tasks.edge_data import list_pairs, read_label_shares
+from pixeldiff.video import detect_video
 
 EDGES = PiDiNetConfig(4, 2)
 BINARY = BiPiDiNetConfig("before", width=0.125, stem="cifar", classes=3)
@@ -267,8 +268,6 @@ def _videos() -> dict[str, Format]:
 
 
 def _run_video(path: Path) -> None:
-    from pixeldiff.video import detect_video
-
     def flat(picture: NDArray[Any], **options: Any) -> NDArray[np.float32]:
         return np.zeros(picture.shape[:2], np.float32)
 
