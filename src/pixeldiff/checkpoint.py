@@ -8,6 +8,7 @@ model = load_model("table5_pidinet.pth")                    # the authors' file,
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import re
@@ -171,7 +172,8 @@ def _read_authors(path: Path) -> dict[str, Tensor]:
     try:
         if zipfile.is_zipfile(path) and any(part.compress_type for part in zipfile.ZipFile(path).infolist()):
             raise UserError(f"{path} is a compressed archive, which torch.save never writes; download it again")
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        # From memory: a file on disk is asked for as many bytes as a damaged length says.
+        content = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
         if {"recipe", "average"} <= content.keys():
             raise UserError(f"{path} is what a run resumes from; its weights are in last.safetensors beside it")
         state = {_our_name(key): tensor for key, tensor in content["state_dict"].items()}
