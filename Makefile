@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: demo test lint sanitize web clean
+.PHONY: demo test lint sanitize fuzz-native web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -22,6 +22,13 @@ sanitize:
 	cmake -S . -B build/sanitize -DPIXELDIFF_SANITIZE=ON
 	cmake --build build/sanitize
 	build/sanitize/kernel_tests
+
+# The kernels on bytes that libFuzzer makes up, for SECONDS; needs cmake and clang.
+fuzz-native: SECONDS ?= 600
+fuzz-native:
+	cmake -S . -B build/fuzz -DPIXELDIFF_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
+	cmake --build build/fuzz
+	build/fuzz/fuzz_kernels -max_total_time=$(SECONDS) -max_len=65536 -artifact_prefix=build/fuzz/
 
 # The page that needs no server, as a static folder: web/dist. Needs node and npm.
 web: web/node_modules/.package-lock.json

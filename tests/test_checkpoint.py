@@ -1,7 +1,13 @@
 """Weight files: ours round-trip, the authors' load strictly, damaged ones are explained."""
 
+import dataclasses
+import json
+import zipfile
+
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from pixeldiff.checkpoint import infer_config, load_model, read_metadata, save_model
 from pixeldiff.errors import UserError
@@ -77,8 +83,6 @@ def test_damaged_and_foreign_files_are_explained(tmp_path):
         load_model(tmp_path / "e.pth")
     with pytest.raises(UserError, match="no weights file"):
         load_model(tmp_path / "missing.pth")
-    from safetensors.torch import save_file
-
     save_file({"x": torch.zeros(1)}, tmp_path / "d.safetensors")
     with pytest.raises(UserError, match="not one of pixeldiff's"):
         load_model(tmp_path / "d.safetensors")
@@ -92,9 +96,6 @@ def test_damaged_and_foreign_files_are_explained(tmp_path):
 
 
 def test_weights_of_another_config_are_refused(tmp_path):
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
     path = tmp_path / "a.safetensors"
     save_model(create_model("tiny-l"), path)
     with safe_open(path, "pt") as file:
@@ -111,3 +112,81 @@ def test_a_packed_file_is_named_as_such(tmp_path):
     (tmp_path / "tiny").mkdir()  # a folder of that name is no file
     with pytest.raises(UserError, match="no shipped weights named"):
         load_model(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"width": 10**6}, "size mismatch for stem.weight"),  # 200 TB if believed
+        ({"width": 10**30}, "cannot be built"),
+        ({"side_channels": 10**7}, "size mismatch for sides"),
+        ({"pattern": 5}, "cannot be built"),
+        ({"cdcm": False}, "holds weights of another network"),
+        ({"kernel": 3}, "unknown option kernel"),
+    ],
+)
+def test_a_file_that_lies_about_its_network_costs_no_memory(tmp_path, change, says):
+    model = create_model("tiny", width=4, side_channels=2)
+    path = tmp_path / "a.safetensors"
+    save_model(model, path)
+    with safe_open(path, "pt") as file:
+        described = json.loads(file.metadata()["pixeldiff"])
+    described["config"] |= change
+    save_file(model.state_dict(), path, {"pixeldiff": json.dumps(described)})
+    with pytest.raises(UserError, match=says) as raised:
+        load_model(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_binary_network_that_lies_about_its_width(tmp_path):
+    changes = {"fixed_lbp": "random", "width": 0.125, "classes": 3}
+    model = create_model("resnet18_bipdc_cifar", **changes)
+    path = tmp_path / "a.safetensors"
+    save_model(model, path)
+    assert load_model(path).config == model.config
+    described = {"family": "bipidinet", "config": dataclasses.asdict(model.config) | {"width": 2000.0}}
+    save_file(model.state_dict(), path, {"pixeldiff": json.dumps(described)})
+    with pytest.raises(UserError, match="size mismatch"):
+        load_model(path)
+
+
+def test_descriptions_nested_beyond_reason_and_odd_types(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"x": torch.zeros(1)}, path, {"pixeldiff": "[" * 100_000})
+    with pytest.raises(UserError, match="no JSON object"):
+        load_model(path)
+    model = create_model("tiny-l", width=4)
+    state = model.state_dict() | {"stem.weight": model.stem.weight.detach().to(torch.int8)}
+    described = {"family": "pidinet", "config": dataclasses.asdict(model.config)}
+    save_file(state, path, {"pixeldiff": json.dumps(described)})
+    with pytest.raises(UserError, match=r"holds stem.weight as I8"):
+        load_model(path)
+
+
+def test_an_authors_file_that_lies_is_refused_before_it_is_built(tmp_path):
+    state = {f"module.{key}": tensor for key, tensor in _as_trained("carv").items()}
+    stem = state["module.stem.weight"]
+    for changed, says in (
+        (torch.zeros(1).expand(10**6, 3, 3, 3), "larger tensors than it holds"),
+        (stem[:7].clone(), "holds weights of another network"),
+        (stem.flatten(), "no 3x3 convolutions"),
+        (torch.tensor(1.0), "no 3x3 convolutions"),
+        (stem.to(torch.int32), "plain float tensors"),
+        (stem.to_sparse(), "plain float tensors"),
+        ("text", r"not a PiDiNet .pth file \(AttributeError\)"),
+    ):
+        torch.save({"state_dict": state | {"module.stem.weight": changed}}, tmp_path / "a.pth")
+        with pytest.raises(UserError, match=says):
+            load_model(tmp_path / "a.pth")
+
+
+def test_a_compressed_authors_file_is_refused(tmp_path):
+    torch.save({"state_dict": {"zeros": torch.zeros(1000)}}, tmp_path / "a.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "a.pth") as old,
+        zipfile.ZipFile(tmp_path / "b.pth", "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    with pytest.raises(UserError, match="compressed archive"):
+        load_model(tmp_path / "b.pth")

@@ -1,6 +1,7 @@
 """The CIFAR-100 reader: the official layout, and files that are not it."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -76,3 +77,15 @@ def test_wrong_folder_split_and_damage(tmp_path):
     (folder / "test").write_bytes(pickle.dumps([1, 2]))
     with pytest.raises(UserError, match="holds a list"):
         read_cifar100(folder, "test")
+
+
+def test_a_damaged_number_of_an_entry_costs_no_memory(tmp_path):
+    folder = write_cifar(tmp_path)
+    for damaged in (b"\x80\x02}r\xff\xff\xff\x7f.", b"\x80\x04\x8e" + b"\xff" * 7 + b"\x0f"):  # memo, length of bytes
+        (folder / "train").write_bytes(damaged)
+        tracemalloc.start()
+        with pytest.raises(UserError):
+            read_cifar100(folder, "train")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10**6

@@ -48,6 +48,10 @@ def test_mistakes_are_named(folder, tmp_path):
     (folder / "config.json").write_text("{}")
     with pytest.raises(UserError, match="not a config of pixeldiff"):
         from_pretrained(folder)
+    for wrong in ("[1]", "[" * 100_000, '{"family": [], "config": 3}'):
+        (folder / "config.json").write_text(wrong)
+        with pytest.raises(UserError):
+            from_pretrained(folder)
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot make the folder"):
         save_pretrained(create_model("tiny", width=4, side_channels=2), tmp_path / "file" / "x")

@@ -316,3 +316,15 @@ def test_reduce_takes_means(dtype, rng):
     inner = np.tensordot(np.outer(weights, weights), picture[3:15, 9:21].astype(np.float64), 2)
     np.testing.assert_allclose(small[1, 2], inner, atol=1 if dtype == np.uint8 else 1e-6)
     assert image.reduce(picture, (60, 84)) is picture
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "F", "I;16"])
+def test_bands_make_no_difference(mode, colours, monkeypatch):
+    grey = colours[..., 0]
+    deep = {"F": grey.astype(np.float32) / 255, "I;16": grey.astype(np.uint16) * 257}
+    picture = Image.fromarray(deep[mode]) if mode in deep else Image.fromarray(colours).convert(mode)
+    if mode == "P":
+        picture.info["transparency"] = 3
+    whole = image.from_pil(picture)
+    monkeypatch.setattr(image, "_BAND_PIXELS", 3 * picture.width + 1)
+    np.testing.assert_array_equal(image.from_pil(picture), whole)

@@ -1,5 +1,6 @@
 """EdgeDetector against the torch network, and against itself: batches, tiles, scales, kinds of input."""
 
+import json
 import pickle
 
 import numpy as np
@@ -192,6 +193,56 @@ def test_the_size_that_is_seen():
     for bad in (0, 15, -1, 2.5, "all", True):
         with pytest.raises(UserError, match="size is the longest side"):
             seen_size((9, 9), bad)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": 5}, "'model' that is no text"),
+        ({"config": 3}, "the config is not a JSON object"),
+        ({"config": {"width": 10**9}}, "'width' of the config"),
+        ({"config": {"width": "4"}}, "'width' of the config"),
+        ({"tiles": None}, "the tiles is not a JSON object"),
+        ({"reach": -1}, "'reach' of the tiles"),
+        ({"reach": float("nan")}, "'reach' of the tiles"),
+        ({"stride": 3}, "'stride' of the tiles"),
+        ({"fusion": [1.0, 1.0]}, "'fusion' of the tiles"),
+        ({"fusion": [1.0, 1.0, 1.0, float("inf")]}, "'fusion' of the tiles"),
+        ({"bias": None}, "'bias' of the tiles"),
+    ],
+)
+def test_a_description_that_lies_is_refused(tmp_path, edge_onnx, change, says):
+    proto = onnx.load(edge_onnx)
+    described = json.loads(proto.metadata_props[0].value)
+    target = described["tiles"] if set(change) <= described["tiles"].keys() else described
+    target |= change
+    onnx.helper.set_model_props(proto, {"pixeldiff": json.dumps(described)})
+    onnx.save(proto, tmp_path / "lies.onnx")
+    with pytest.raises(UserError, match=says):
+        EdgeDetector(tmp_path / "lies.onnx", threads=1)
+
+
+def test_a_layer_that_would_take_any_memory_is_refused(tmp_path, edge_onnx):
+    proto = onnx.load(edge_onnx)
+    pads = next(a for node in proto.graph.node for a in node.attribute if a.name == "pads")
+    for wrong in (65, 10**6, -(10**6), 2**63 - 1):
+        pads.ints[1] = wrong
+        onnx.save(proto, tmp_path / "wide.onnx")
+        with pytest.raises(UserError, match="pads or reaches beyond 64 pixels"):
+            EdgeDetector(tmp_path / "wide.onnx", threads=1)
+
+
+def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx):
+    for fault, says in (("sizes", "does not run"), ("channels", "gives no maps of edges")):
+        proto = onnx.load(edge_onnx)
+        last = next(node for node in proto.graph.node if node.output[0] == "edges")
+        last.input[0] = "image"
+        if fault == "sizes":
+            last.op_type = "Add"
+            last.input.append("side_2")
+        onnx.save(proto, tmp_path / "odd.onnx")
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(tmp_path / "odd.onnx", threads=1)(np.zeros((20, 30, 3), np.uint8))
 
 
 def test_prints_itself(edge_onnx):

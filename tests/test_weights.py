@@ -11,6 +11,7 @@ import torch
 
 from pixeldiff import weights
 from pixeldiff.checkpoint import load_model, read_metadata, save_model
+from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
 from pixeldiff.recipe import as_table, parse_recipe, read_recipe
 from pixeldiff.runtime.packed import PackedClassifier
@@ -105,3 +106,11 @@ def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     assert (card["task"], card["top1"]) == ("classify", 41.5)
     packed = PackedClassifier(ship.FOLDER / "small-cifar100.pdn")
     assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")
+
+
+def test_a_damaged_card_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    for content in (b"{", b"\xff", b"[" * 100_000, b"3"):
+        (tmp_path / "tiny.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"tiny.json is damaged"):
+            weights.cards()

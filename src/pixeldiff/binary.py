@@ -204,6 +204,8 @@ def _fix_lbp(weight: nn.Parameter, case: str) -> None:
         raise UserError(f"unknown fixed_lbp {case!r}; use {' or '.join(FIXED_LBP)}, or leave it out to learn")
     if weight.shape[-1] != 8:
         raise UserError(f"fixed LBP kernels have 8 weights, these pixel pairs {weight.shape[-1]}")
+    if weight.is_meta:  # a layout without numbers
+        return
     seed = int(torch.randint(2**31, (), device="cpu"))  # from torch, so that one manual_seed fixes the whole network
     kernels = fixed_kernels(weight.shape[0] * weight.shape[1], np.random.default_rng(seed), FIXED_LBP[case])
     weight.data = torch.from_numpy(kernels).view_as(weight).to(weight)

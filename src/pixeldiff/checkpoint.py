@@ -8,9 +8,11 @@ model = load_model("table5_pidinet.pth")                    # the authors' file,
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from pixeldiff.errors import UserError
 from pixeldiff.models import build_from_config
 from pixeldiff.models.pidinet import PATTERNS, VARIANTS, PiDiNet, PiDiNetConfig
 from pixeldiff.weights import METADATA_KEY, read_description, resolve
+
+DTYPES = ("F16", "BF16", "F32", "F64", "I64")  # of tensors in our files; the last counts batches
 
 
 def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
@@ -89,13 +93,28 @@ def load_model(source: str | Path, pattern: str | None = None) -> nn.Module:
     if path.suffix in (".pth", ".pt"):
         return load_authors(path, pattern)
     described = read_metadata(path)
+    return load_described(described["family"], described["config"], path)
+
+
+def load_described(family: Any, config: Any, path: Path) -> nn.Module:
+    """The network of that family and config with the weights of a safetensors file; in eval mode.
+
+    The description is not believed: the network is laid out without memory and compared with the file first.
+    """
     try:
-        model = build_from_config(described["family"], described["config"])
-    except (TypeError, UserError) as error:
-        raise UserError(f"{path} describes a network that cannot be built ({error}); export it again") from error
+        with torch.device("meta"):
+            layout = build_from_config(family, config)
+    except Exception as error:  # a false value breaks whichever constructor it reaches
+        reason = str(error).split("\n")[0]
+        raise UserError(f"{path} describes a network that cannot be built ({reason}); export it again") from error
     with _open(path) as file:
-        state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-    _load_strictly(model, state, path)
+        slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+        _compare({key: tuple(part.get_shape()) for key, part in slices.items()}, layout, path)
+        if odd := next((key for key, part in slices.items() if part.get_dtype() not in DTYPES), None):
+            raise UserError(f"{path} holds {odd} as {slices[odd].get_dtype()}, not one of {', '.join(DTYPES)}")
+        state = {key: file.get_tensor(key) for key in slices}
+    model = build_from_config(family, config)
+    model.load_state_dict(state)
     return model.eval()
 
 
@@ -106,12 +125,15 @@ def _open(path: Path) -> Any:
         raise UserError(f"{path} is not a readable safetensors file ({error}); export or download it again") from error
 
 
-def _load_strictly(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
-        raise UserError(f"{path} holds weights of another network: {first}") from error
+def _compare(shapes: dict[str, tuple[int, ...]], layout: nn.Module, path: Path) -> None:
+    """An error unless a file's tensors have the names and shapes of the network's."""
+    wanted = {key: tuple(tensor.shape) for key, tensor in layout.state_dict().items()}
+    for key in (*wanted, *shapes):
+        have, want = shapes.get(key), wanted.get(key)
+        if have != want:
+            fault = "missing tensor" if have is None else "unknown tensor" if want is None else "size mismatch for"
+            sizes = f", {list(have)} instead of {list(want)}" if have is not None and want is not None else ""
+            raise UserError(f"{path} holds weights of another network: {fault} {key}{sizes}")
 
 
 # --- the authors' .pth files -------------------------------------------------------------------------------------
@@ -132,23 +154,37 @@ def load_authors(path: str | Path, pattern: str | None = None) -> PiDiNet:
     path = Path(path)
     state = _read_authors(path)
     config = infer_config(state, pattern)
+    with torch.device("meta"):
+        layout = PiDiNet(config)
+    _compare({key: tuple(tensor.shape) for key, tensor in state.items()}, layout, path)
     # The authors keep the 8 live radial weights at indices 1..8; ours sit at their pixel, with the centre resting.
     for key, letter in zip(_pattern_keys(), config.pattern, strict=True):
         if letter == "r":
             flat = state[key].flatten(2)
             state[key] = flat[:, :, [1, 2, 3, 4, 0, 5, 6, 7, 8]].unflatten(2, (3, 3))
     model = PiDiNet(config)
-    _load_strictly(model, state, path)
+    model.load_state_dict(state)
     return model.eval()
 
 
 def _read_authors(path: Path) -> dict[str, Tensor]:
     """The file's tensors under our names."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        if zipfile.is_zipfile(path) and any(part.compress_type for part in zipfile.ZipFile(path).infolist()):
+            raise UserError(f"{path} is a compressed archive, which torch.save never writes; download it again")
+        # From memory: a file on disk is asked for as many bytes as a damaged length says.
+        content = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
         if {"recipe", "average"} <= content.keys():
             raise UserError(f"{path} is what a run resumes from; its weights are in last.safetensors beside it")
-        return {_our_name(key): tensor for key, tensor in content["state_dict"].items()}
+        state = {_our_name(key): tensor for key, tensor in content["state_dict"].items()}
+        # A tensor may repeat one number over any shape: no more than the file holds.
+        if not all(
+            t.dtype.is_floating_point and t.layout == torch.strided and t.device.type == "cpu" for t in state.values()
+        ):
+            raise UserError(f"{path} holds other things than plain float tensors; download it again")
+        if sum(tensor.nbytes for tensor in state.values()) > path.stat().st_size:
+            raise UserError(f"{path} describes larger tensors than it holds; download it again")
+        return state
     except UserError:
         raise
     except Exception as error:  # torch.load raises whatever the damage happens to hit
@@ -182,11 +218,12 @@ def infer_config(state: dict[str, Tensor], pattern: str | None = None) -> PiDiNe
     published pattern fits, the caller has to name it.
     """
     try:
-        width = state["stem.weight"].shape[0]
-        side = state["sides.0.reduce.weight"].shape[1]
-        kernels = [state[key] for key in _pattern_keys()]
+        stem, reduce, *kernels = (state[key] for key in ("stem.weight", "sides.0.reduce.weight", *_pattern_keys()))
     except KeyError as error:
         raise UserError(f"these are not PiDiNet weights: {error.args[0]} is missing") from error
+    if reduce.dim() != 4 or any(kernel.shape[2:] != (3, 3) or not kernel.numel() for kernel in kernels):
+        raise UserError("these are not PiDiNet weights: their layers are no 3x3 convolutions")
+    width, side = stem.shape[0], reduce.shape[1]
     cdcm, csam = "sides.0.dilate.squeeze.weight" in state, "sides.0.attend.squeeze.weight" in state
     shortcuts = "stages.1.0.shortcut.weight" in state
     if pattern is None:

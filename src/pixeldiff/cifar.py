@@ -6,6 +6,7 @@ need; anything else in the file is an error.
 
 from __future__ import annotations
 
+import io
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +31,18 @@ _ALLOWED = {
 }
 
 
-class _Restricted(pickle.Unpickler):
+class _Restricted(pickle._Unpickler):
+    """Python's own: the quicker one in C fills as much memory as a damaged number of an entry asks for."""
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it wants to run {module}.{name}")
-        return super().find_class(module, name)
+        return _empty if name == "_reconstruct" else super().find_class(module, name)
+
+
+def _empty(*asked: Any) -> NDArray[Any]:
+    """What NumPy begins an array with; size and type come with its content."""
+    return np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,7 @@ def read_cifar100(root: str | Path, split: str) -> Cifar:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            table = _Restricted(file, encoding="bytes").load()
+        table = _Restricted(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises whatever it happens to hit
         raise UserError(f"{path} is not a readable CIFAR-100 file ({error}); unpack the archive again") from error
     if not isinstance(table, dict):

@@ -48,6 +48,7 @@ _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b
 Picture = NDArray[Any]  # H x W x 3, uint8 or float32 in [0, 1]
 FloatMap = NDArray[np.float32]
 _T = TypeVar("_T")
+_BAND_PIXELS = 2**22  # converted at once
 
 
 def read(path: str | Path) -> Picture:
@@ -72,7 +73,7 @@ def read_stored(path: str | Path) -> NDArray[Any]:
     def stored(file: Image.Image) -> NDArray[Any]:
         if file.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
             raise UserError(f"its colours are {file.mode}; save it as a grey or RGB picture")
-        return np.asarray(file if file.mode != "P" else file.convert("RGB"))
+        return _pixels(file, lambda band: band if band.mode != "P" else band.convert("RGB"))
 
     return _from_path(path, stored)
 
@@ -89,7 +90,9 @@ def _from_path(path: str | Path, convert: Callable[[Image.Image], _T]) -> _T:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a picture file")
     with _told(str(path)), open(path, "rb") as file:
-        return _from_file(file, convert)
+        # From memory where it is small: Pillow asks for as many bytes as a damaged length says.
+        small = path.is_file() and path.stat().st_size < 2**28
+        return _from_file(io.BytesIO(file.read()) if small else file, convert)
 
 
 def _from_file(file: IO[bytes], convert: Callable[[Image.Image], _T]) -> _T:
@@ -152,12 +155,34 @@ def from_pil(picture: Image.Image) -> Picture:
     if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # otherwise it would be copied
         picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):
-        deep = np.asarray(picture).astype(np.float32)
-        return from_array(deep if picture.mode == "F" else deep / 65535)
-    if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+        deep = _pixels(picture, lambda band: band).astype(np.float32)
+        deep /= 1 if picture.mode == "F" else 65535
+        return from_array(deep)
+    return _pixels(picture, _on_white if picture.has_transparency_data else _as_rgb)
+
+
+def _as_rgb(picture: Image.Image) -> Image.Image:
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
+
+
+def _on_white(picture: Image.Image) -> Image.Image:
+    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA")).convert("RGB")
+
+
+def _pixels(picture: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> NDArray[Any]:
+    """The array of convert(picture), some rows at a time: at once, Pillow would hold a large one up to five times."""
+    width, height = picture.size
+    rows = max(1, _BAND_PIXELS // width)
+    if rows >= height:
+        return np.asarray(convert(picture))
+    result: NDArray[Any] | None = None
+    for top in range(0, height, rows):
+        band = np.asarray(convert(picture.crop((0, top, width, min(top + rows, height)))))
+        if result is None:
+            result = np.empty((height, *band.shape[1:]), band.dtype)
+        result[top : top + rows] = band
+    assert result is not None
+    return result
 
 
 def from_array(array: NDArray[Any]) -> Picture:

@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
-from pixeldiff.checkpoint import configuration, save_model
+from pixeldiff.checkpoint import configuration, load_described, save_model
 from pixeldiff.errors import UserError
 from pixeldiff.image import write_whole
-from pixeldiff.models import build_from_config
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -37,16 +34,16 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
 def from_pretrained(folder: str | Path) -> nn.Module:
     """The network of a folder, with its weights, in eval mode."""
     folder = Path(folder)
+    if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
+        raise UserError(f"{folder} is no folder with {CONFIG} and {WEIGHTS}; write one with save_pretrained")
     try:
         described = json.loads((folder / CONFIG).read_text())
-        model = build_from_config(described["family"], described["config"])
-        model.load_state_dict(load_file(folder / WEIGHTS))
-    except FileNotFoundError as error:
-        raise UserError(f"{folder} is no folder with {CONFIG} and {WEIGHTS}; write one with save_pretrained") from error
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, UserError):
-            raise
+        family, config = described["family"], described["config"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{folder / CONFIG} is not a config of pixeldiff's: a family and its config") from error
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise UserError(f"{folder / WEIGHTS} does not hold the weights of this config; save it again") from error
-    return model.eval()
+    try:
+        return load_described(family, config, folder / WEIGHTS)
+    except UserError as error:
+        raise UserError(
+            f"{folder / WEIGHTS} does not hold the weights of this config ({error}); save it again"
+        ) from error

@@ -31,6 +31,8 @@ from pixeldiff.engine import onnxruntime
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.formats import SUFFIXES, Options
+from pixeldiff.runtime.graph_file import check_layers
+from pixeldiff.runtime.packed_file import Fields
 
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
@@ -227,12 +229,21 @@ class EdgeDetector:
         return maps[:, :, :height, :width]
 
     def _run(self, outputs: Sequence[str], batch: list[Picture]) -> list[FloatMap]:
+        """What the graph gives, each output checked to be one map per picture at its own resolution."""
         options = onnxruntime.RunOptions()
         options.only_execute_path_to_fetches = True
         height, width = batch[0].shape[:2]
         if self.providers is None and height * width > _SHRINK_PIXELS:
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        results: list[FloatMap] = self.session.run(list(outputs), {"image": _input(batch)}, options)
+        try:
+            results: list[FloatMap] = self.session.run(list(outputs), {"image": _input(batch)}, options)
+        except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
+            reason = str(error).splitlines()[0][:200]
+            raise UserError(f"{self.name} does not run ({reason}); export or download its file again") from error
+        for name, result in zip(outputs, results, strict=True):
+            k = SIDES.index(name) if name in SIDES else 0
+            if result.shape != (len(batch), 1, height >> k, width >> k) or result.dtype != np.float32:
+                raise UserError(f"{self.name} gives no maps of edges ({name}: {result.dtype} {result.shape})")
         return results
 
     def _window_pixels(self) -> int:
@@ -271,6 +282,7 @@ def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> o
     for one in chosen:
         if (one if isinstance(one, str) else one[0]) not in have:
             raise UserError(f"onnxruntime here has no provider {one!r}; it has {', '.join(have)}")
+    check_layers(path)
     try:
         return onnxruntime.InferenceSession(path, options, providers=chosen)
     except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
@@ -279,11 +291,27 @@ def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> o
 
 def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
     """What export wrote beside the graph; an error unless this is an edge network of ours."""
-    text = session.get_modelmeta().custom_metadata_map.get(weights.METADATA_KEY)
     outputs = {output.name for output in session.get_outputs()}
+    try:
+        text = session.get_modelmeta().custom_metadata_map.get(weights.METADATA_KEY)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is damaged: its description is no text; export or download it again") from error
     if text is None or not {"edges", *SIDES} <= outputs:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
-    return weights.read_description(text, path)
+    described = weights.read_description(text, path)
+    try:
+        fields = Fields({"model": path.stem, "config": {}, **described}, "the description")
+        fields.text("model")
+        Fields({"width": 1, **Fields(fields.value("config"), "the config").table}, "the config").whole("width", 1, 4096)
+        if "tiles" in described:
+            tiles = Fields(described["tiles"], "the tiles")
+            tiles.whole("reach", 0, 4096)
+            tiles.whole("stride", 2 ** (len(SIDES) - 1), 2 ** (len(SIDES) - 1))
+            tiles.numbers("fusion", len(SIDES))
+            tiles.number("bias")
+    except UserError as error:
+        raise UserError(f"{path} is damaged: {error}; export or download it again") from error
+    return described
 
 
 def _default_budget() -> int:

@@ -218,6 +218,9 @@ class Fields:
             raise UserError(f"{key!r} of {self.what} is neither true nor false")
         return value
 
+    def number(self, key: str) -> float:
+        return _number(self.value(key), f"{key!r} of {self.what}")
+
     def numbers(self, key: str, count: int) -> tuple[float, ...]:
         value = self.value(key)
         if not isinstance(value, list) or len(value) != count:
@@ -241,7 +244,7 @@ def _number(value: Any, what: str) -> float:
 def _parse_preprocessing(described: Fields) -> Preprocessing:
     fields = Fields(described.value("preprocessing"), "the preprocessing")
     size = fields.whole("size", 1, 4096)
-    (crop,) = (_number(fields.value("crop"), "'crop' of the preprocessing"),)
+    crop = fields.number("crop")
     mean, std = fields.numbers("mean", 3), fields.numbers("std", 3)
     if not 0 < crop <= 1 or min(std) <= 0:
         raise UserError("the preprocessing needs a crop above 0 and up to 1, and a std above 0")

@@ -26,7 +26,7 @@ def canonical_name(name: str) -> str:
 
 def cards() -> dict[str, dict[str, Any]]:
     """Every shipped network's card, by name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+    return {path.stem: read_description(path.read_bytes(), path) for path in sorted(FOLDER.glob("*.json"))}
 
 
 def best_classifier() -> str:
@@ -66,11 +66,11 @@ def runnable(given: str | os.PathLike[str], suffix: str) -> Path:
     return resolve(given, suffix)
 
 
-def read_description(text: str, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What stands under METADATA_KEY in a file."""
+def read_description(text: str | bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A JSON object: what stands under METADATA_KEY in a file, or a card."""
     try:
         return dict(json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
 
 

@@ -1,0 +1,75 @@
+"""A look into an .onnx file before onnxruntime runs it: layers whose numbers would take any memory are refused.
+
+Only what is needed of the protobuf wire format: a message is fields, each a key (number << 3 | kind) and a value.
+ModelProto.graph = 7, GraphProto.node = 1, NodeProto.attribute = 5, AttributeProto.ints = 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pixeldiff.errors import UserError
+
+MOST = 64  # of paddings, kernels, strides, dilations and axes; those of an export are at most 11
+
+_VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
+
+
+def check_layers(path: Path) -> None:
+    """An error if a layer in the graph has a number beyond MOST in a list."""
+    try:
+        for graph in _inside(memoryview(path.read_bytes()), 7):
+            for node in _inside(graph, 1):
+                for attribute in _inside(node, 5):
+                    if not all(abs(number) <= MOST for number in _numbers(attribute, 8)):
+                        raise UserError(f"{path} is damaged: a layer pads or reaches beyond {MOST} pixels")
+    except (IndexError, OSError) as error:
+        raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+
+
+def _inside(message: memoryview, wanted: int) -> Iterator[memoryview]:
+    return (value for number, value in _fields(message) if number == wanted and isinstance(value, memoryview))
+
+
+def _numbers(message: memoryview, wanted: int) -> Iterator[int]:
+    for number, value in _fields(message):
+        if number == wanted and isinstance(value, memoryview):  # many in one field
+            at = 0
+            while at < len(value):
+                one, at = _varint(value, at)
+                yield _signed(one)
+        elif number == wanted:
+            yield _signed(value)  # type: ignore[arg-type]
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        if kind not in (_LONG, _BYTES, _SHORT):
+            raise IndexError("unknown kind of field")
+        size, at = _varint(message, at) if kind == _BYTES else (8 if kind == _LONG else 4, at)
+        if size > len(message) - at:
+            raise IndexError("cut short")
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        value |= (message[at] & 127) << shift
+        at += 1
+        if message[at - 1] < 128:
+            return value, at
+    raise IndexError("a number without end")
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value

@@ -1,0 +1,286 @@
+"""What is fuzzed: for each format small valid files, made here, and the reader that a user's file reaches."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, features
+from tests.fuzz import mutate
+
+from pixeldiff import checkpoint, image, recipe, robustness, weights
+from pixeldiff.cifar import read_cifar100
+from pixeldiff.compat.pretrained import from_pretrained
+from pixeldiff.export import export_onnx
+from pixeldiff.export_packed import pack_model
+from pixeldiff.metrics import maps, truth
+from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
+from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
+from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.formats import Options
+from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.tasks.edge_data import list_pairs, read_label_shares
+from pixeldiff.video import detect_video
+
+EDGES = PiDiNetConfig(4, 2)
+BINARY = BiPiDiNetConfig("before", width=0.125, stem="cifar", classes=3)
+
+
+@dataclass(frozen=True)
+class Format:
+    """`file` is the case's name in its folder, beside `companions`; `share` how often it comes, slow ones seldom."""
+
+    file: str
+    seeds: tuple[bytes, ...]
+    readers: tuple[Callable[[Path], Any], ...]
+    aimed: mutate.Damage | None = None
+    share: int = 20
+    companions: dict[str, bytes] = field(default_factory=dict)
+
+
+def _pixels(shape: tuple[int, ...] = (13, 17, 3), kind: str = "u1") -> NDArray[Any]:
+    return np.random.default_rng(0).integers(0, 120, shape).astype(kind)
+
+
+def _saved(kind: str, *modes: str, **options: Any) -> tuple[bytes, ...]:
+    files = []
+    for mode in modes:
+        deep = mode.startswith("I;16")
+        picture = Image.fromarray(_pixels((13, 17), "u2")) if deep else Image.fromarray(_pixels()).convert(mode)
+        files.append(io.BytesIO())
+        picture.save(files[-1], kind, **options)
+    return tuple(file.getvalue() for file in files)
+
+
+def _pictures() -> dict[str, Format]:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    frames = [Image.fromarray(_pixels()), Image.fromarray(_pixels()[::-1])]
+    animated: dict[str, Any] = {"save_all": True, "append_images": frames}
+    seeds = {
+        "jpg": (*_saved("JPEG", "RGB", "L", "CMYK", exif=exif), *_saved("JPEG", "RGB", progressive=True)),
+        "webp": (*_saved("WEBP", "RGB", "RGBA"), *_saved("WEBP", "RGB", lossless=True, **animated)),
+        "tiff": (
+            *_saved("TIFF", "RGB", "RGBA", "L", "1", "P", "F", "I;16"),
+            *_saved("TIFF", "RGB", compression="tiff_lzw"),
+            *_saved("TIFF", "RGB", compression="tiff_adobe_deflate"),
+            *_saved("TIFF", "RGB", compression="jpeg"),
+        ),
+        "bmp": _saved("BMP", "RGB", "L", "P", "1", "RGBA"),
+        "gif": (*_saved("GIF", "P"), *_saved("GIF", "RGB", **animated)),
+        "jp2": _saved("JPEG2000", "RGB", "L", "RGBA"),
+        "pnm": (
+            *_saved("PPM", "RGB", "L", "1", "I;16"),
+            b"P3 2 2 255 1 2 3 4 5 6 7 8 9 10 11 12",
+            b"P2\n2 2 9\n1 2 3 4",
+        ),
+    }
+    if features.check("avif"):
+        seeds["avif"] = (*_saved("AVIF", "RGB", "RGBA"), *_saved("AVIF", "RGB", **animated))
+    found = {n: Format(f"case.{n}", files, (image.read, image.read_stored)) for n, files in seeds.items()}
+    readers = (image.read, maps.read_map, truth.read_label, read_label_shares)
+    png = (*_saved("PNG", "RGB", "RGBA", "L", "LA", "P", "1", "I;16"), *_saved("PNG", "RGB", exif=exif, **animated))
+    return found | {"png": Format("case.png", png, readers, mutate.png, 40)}
+
+
+def _arrays() -> dict[str, Format]:
+    arrays = [_pixels((5, 7)), _pixels((5, 7), "u2"), _pixels((5, 7)) > 90, _pixels((5, 7), "f4") / 255]
+    files = [io.BytesIO() for _ in arrays]
+    for file, array in zip(files, arrays, strict=True):
+        np.save(file, array)
+    npy = tuple(file.getvalue() for file in files)
+    file = io.BytesIO()
+    np.save(file, np.arange(10000) % 100)
+    published = partial(_in_folder, robustness.PublishedCifarC)
+    return {
+        "npy": Format("case.npy", npy, (maps.read_map,), None, 60),
+        "published": Format("labels.npy", (file.getvalue(),), (published,), None, 5),
+    }
+
+
+def _in_folder(read: Callable[[Path], Any], path: Path) -> Any:
+    return read(path.parent)
+
+
+def _matlab() -> dict[str, Format]:
+    from scipy.io import savemat
+
+    cells = np.empty((1, 2), object)
+    for k in range(2):
+        cells[0, k] = {"Segmentation": _pixels((5, 7), "u2"), "Boundaries": _pixels((5, 7)) > 60}
+    files = []
+    for content in ({"groundTruth": cells}, {"map": _pixels((5, 7)) / 255}, {"a": "text", "m": _pixels((2, 3))}):
+        for compressed in (False, True):
+            files.append(io.BytesIO())
+            savemat(files[-1], content, do_compression=compressed)
+    seeds = tuple(file.getvalue() for file in files)
+    return {"mat": Format("case.mat", seeds, (maps.read_map, truth.read_bsds, read_label_shares), mutate.mat, 60)}
+
+
+def _texts() -> dict[str, Format]:
+    (png,) = _saved("PNG", "L")
+    beside = {"a.png": png, "b.png": png}
+    rows = b"a.png b.png\nb.png a.png 0.5\n"
+    readers = (truth.find_truth, lambda p: list_pairs(p.parent, p.name))
+    results = robustness.Results("edges", "d", 3, 0, ["tiny"], {("tiny", ("blur", 1)): {"ODS": 0.5}})
+    card = {"name": "tiny", "licence": "MIT", "scores": {"ODS": 0.7}, "sha256": {".onnx": "0"}}
+    table = b"""task = "edges"\nseed = 1\n[model]\nname = "tiny"\nwidth = 8\n[data]\nroot = "r"\nsources = ["train"]
+[optimizer]\nlr = 0.1\nbetas = [0.9, 0.99]\n[schedule]\nepochs = 2\n[loop]\nbatch = 4\naccumulate = 2\n"""
+    changes = b'extends = "base.toml"\nseed = 2\n'
+    pairs = b'[["a.png", "b.png"], ["b.png", "a.png"]]'
+    cells = json.dumps(results.as_json()).encode()
+    return {
+        "lst": Format("case.lst", (rows, b"\xef\xbb\xbfa.png\tb.png\t1\r\n"), readers, None, 30, beside),
+        "txt": Format("case.txt", (rows,), readers, None, 20, beside),
+        "json": Format("case.json", (pairs,), readers, mutate.json_text, 30, beside),
+        "toml": Format("case.toml", (table, changes), (recipe.read_recipe,), None, 40, {"base.toml": table}),
+        "results": Format("case.json", (cells,), (robustness.Results.load,), mutate.json_text),
+        "card": Format("case.json", (json.dumps(card).encode(),), (_read_card,), mutate.json_text),
+    }
+
+
+def _read_card(path: Path) -> None:
+    shipped, weights.FOLDER = weights.FOLDER, path.parent
+    try:
+        weights.cards()
+    finally:
+        weights.FOLDER = shipped
+
+
+def _written(write: Callable[[Path], Any], name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / name)
+        return (Path(folder) / name).read_bytes()
+
+
+def _networks() -> dict[str, Format]:
+    torch.manual_seed(0)
+    edges, binary = PiDiNet(EDGES).eval(), BiPiDiNet(BINARY).eval()
+    ours = [_written(partial(checkpoint.save_model, model), "a.safetensors") for model in (edges, binary)]
+    onnx = _written(partial(export_onnx, edges), "a.onnx")
+    after = BiPiDiNet(BiPiDiNetConfig("after", width=0.125, stem="cifar", classes=3)).eval()
+    packed = tuple(_written(partial(pack_model, model), "a.pdn") for model in (binary, after))
+    theirs = {f"module.{name}": tensor for name, tensor in _authors_names(edges.state_dict())}
+    pth = [
+        _written(lambda p, new=new: torch.save({"state_dict": theirs}, p, _use_new_zipfile_serialization=new), "a.pth")
+        for new in (True, False)
+    ]
+    config = json.dumps(checkpoint.configuration(edges)).encode()
+    return {
+        "safetensors": Format("case.safetensors", tuple(ours), (_run_torch,), mutate.tensors, 20),
+        "pretrained": Format(
+            "config.json",
+            (config,),
+            (partial(_in_folder, from_pretrained),),
+            mutate.json_text,
+            5,
+            {"model.safetensors": ours[0]},
+        ),
+        "pth": Format("case.pth", tuple(pth), (_run_authors,), mutate.zipped, 15),
+        "onnx": Format("case.onnx", (onnx,), (_run_edges,), mutate.graph, 15),
+        "pdn": Format("case.pdn", packed, (_run_packed,), mutate.tensors, 40),
+    }
+
+
+def _authors_names(state: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Our names as the authors spell them."""
+    for name, tensor in state.items():
+        parts = name.split(".")
+        if parts[0] == "stages":
+            leaf = {"depthwise": "conv1", "pointwise": "conv2"}.get(parts[3], parts[3])
+            name = f"block{int(parts[1]) + 1}_{int(parts[2]) + 1}.{leaf}.{parts[-1]}"
+        elif parts[0] == "sides" and parts[2] == "dilate":
+            layer = "conv1" if parts[3] == "squeeze" else f"conv2_{int(parts[4]) + 1}"
+            name = f"dilations.{parts[1]}.{layer}.{parts[-1]}"
+        elif parts[0] == "sides":
+            group = "conv_reduces" if parts[2] == "reduce" else "attentions"
+            layer = {"squeeze": "conv1", "attend": "conv2"}.get(parts[3], "conv")
+            name = f"{group}.{parts[1]}.{layer}.{parts[-1]}"
+        yield name.replace("stem.", "init_block.").replace("fusion.", "classifier."), tensor
+
+
+def _run_torch(path: Path) -> None:
+    with torch.no_grad():
+        checkpoint.load_model(path)(torch.zeros(1, 3, 16, 16))
+
+
+def _run_authors(path: Path) -> None:
+    with torch.no_grad():
+        checkpoint.load_model(path, "carv")(torch.zeros(1, 3, 16, 16))
+
+
+def _run_edges(path: Path) -> None:
+    detector = EdgeDetector(path, threads=1)
+    detector(_pixels((33, 40, 3)), side_outputs=True)
+    detector.memory_budget = 200_000
+    detector(_pixels((70, 200, 3)))  # in windows
+
+
+def _run_packed(path: Path) -> None:
+    PackedClassifier(path, threads=1)(_pixels((40, 33, 3)))
+
+
+def _cifar() -> dict[str, Format]:
+    table = {b"data": _pixels((4, 3072)), b"fine_labels": [1, 2, 3, 99]}
+    meta = pickle.dumps({b"fine_label_names": [b"%d" % i for i in range(100)]}, 2)
+    return {
+        "cifar": Format(
+            "test",
+            (pickle.dumps(table, 2),),
+            (lambda p: read_cifar100(p.parent, "test"),),
+            None,
+            10,
+            {"meta": meta, "train": b""},
+        )
+    }
+
+
+def _videos() -> dict[str, Format]:
+    try:
+        import av
+    except ImportError:
+        return {}
+
+    def write(path: Path, codec: str) -> None:
+        with av.open(str(path), "w") as container:
+            container.metadata["title"] = "a title"
+            stream = container.add_stream(codec, rate=25)
+            stream.width, stream.height, stream.pix_fmt = 32, 24, "yuv420p"
+            for _ in range(3):
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(_pixels((24, 32, 3)), format="rgb24")))
+            container.mux(stream.encode(None))
+
+    kinds = {"mp4": "libx264", "mkv": "mpeg4", "avi": "mpeg4"}
+    return {
+        kind: Format(f"case.{kind}", (_written(partial(write, codec=codec), f"a.{kind}"),), (_run_video,), None, 2)
+        for kind, codec in kinds.items()
+    }
+
+
+class _Flat:
+    """A detector that sees nothing, quickly."""
+
+    size = None
+
+    def __call__(self, picture: NDArray[Any], **options: Any) -> NDArray[np.float32]:
+        return np.zeros(picture.shape[:2], np.float32)
+
+
+def _run_video(path: Path) -> None:
+    detect_video(_Flat(), path, path.with_name("result.mp4"), Options())  # type: ignore[arg-type]
+
+
+@cache
+def formats() -> dict[str, Format]:
+    parts = (_pictures, _arrays, _matlab, _texts, _networks, _cifar, _videos)
+    return {name: entry for part in parts for name, entry in part().items()}
