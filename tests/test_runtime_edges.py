@@ -13,7 +13,7 @@ from pixeldiff import EdgeDetector, UserError, _native, image
 from pixeldiff.checkpoint import load_model, save_model
 from pixeldiff.export import export_onnx, tile_recipe
 from pixeldiff.models import create_model
-from pixeldiff.runtime.edges import DEFAULT_SIZE, LARGE_SIDE, see, seen_size
+from pixeldiff.runtime.edges import DEFAULT_SIZE, see, seen_size
 from pixeldiff.runtime.folder import Options
 
 
@@ -184,11 +184,11 @@ def test_large_pictures_are_seen_smaller_and_maps_come_back_large(detector, rng)
 
 def test_the_size_that_is_seen():
     assert seen_size((3000, 4000), None) == (DEFAULT_SIZE * 3 // 4, DEFAULT_SIZE)
-    assert seen_size((LARGE_SIDE + 1, LARGE_SIDE + 1)) == (DEFAULT_SIZE, DEFAULT_SIZE)
+    assert seen_size((DEFAULT_SIZE + 1, DEFAULT_SIZE + 1)) == (DEFAULT_SIZE, DEFAULT_SIZE)
     assert seen_size((4000, 3000), 481) == (481, 361)
     assert seen_size((3000, 4000), "full") == (3000, 4000)
     assert seen_size((321, 481), 1000) == seen_size((321, 481)) == (321, 481)
-    assert seen_size((LARGE_SIDE, 7)) == (LARGE_SIDE, 7)
+    assert seen_size((DEFAULT_SIZE, 7)) == (DEFAULT_SIZE, 7)
     assert seen_size((1, 30000), np.int64(100)) == (1, 100)
     for bad in (0, 15, -1, 2.5, "all", True):
         with pytest.raises(UserError, match="size is the longest side"):

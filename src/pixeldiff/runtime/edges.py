@@ -37,10 +37,7 @@ from pixeldiff.runtime.packed_file import Fields
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
 
-# Unless told otherwise the network sees pictures with a side above LARGE_SIDE at DEFAULT_SIZE; the evidence is in
-# benchmarks/photo_size.py.
-LARGE_SIDE = 1000
-DEFAULT_SIZE = 800
+DEFAULT_SIZE = 800  # the longest side that a network sees unless told otherwise; evidence: benchmarks/photo_size.py
 _SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
 _BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
 _WINDOW_PIXELS = 2 * 10**6  # larger windows save little margin
@@ -53,14 +50,13 @@ _BAND_ROWS = 256
 def seen_size(shape: tuple[int, int], size: int | str | None = None) -> tuple[int, int]:
     """The height and width at which the network sees a picture of this height and width; its map is enlarged again.
 
-    `size` is the longest side, "full" the picture as it is, None the rule for everybody: DEFAULT_SIZE for pictures with
-    a side above LARGE_SIDE. They hold more noise, fur and blocks of compression than the network has learnt to leave
-    out. Smaller ones are not enlarged.
+    `size` is the longest side, "full" the picture as it is, None means DEFAULT_SIZE: larger pictures hold
+    more noise, fur and blocks of compression than the network has learnt to leave out. Smaller ones are not enlarged.
     """
     if size == "full":
         return shape
     if size is None:
-        size = DEFAULT_SIZE if max(shape) > LARGE_SIDE else LARGE_SIDE
+        size = DEFAULT_SIZE
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < _SMALLEST:
         raise UserError(f"size is the longest side in pixels, {_SMALLEST} or more, or 'full', not {size!r}")
     longest = max(shape)

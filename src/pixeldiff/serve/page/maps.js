@@ -7,13 +7,12 @@
 const f32 = Math.fround;
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-const LARGE_SIDE = 1000;
 const DEFAULT_SIZE = 800;
 
 // Height and width at which the network sees a picture; size is the longest side, "full" or null.
 export function seenSize(height, width, size) {
   const longest = Math.max(height, width);
-  const most = size === "full" ? longest : (size ?? (longest > LARGE_SIDE ? DEFAULT_SIZE : LARGE_SIDE));
+  const most = size === "full" ? longest : (size ?? DEFAULT_SIZE);
   if (longest <= most) return [height, width];
   return [height, width].map((side) => Math.max(1, evenRound((side * most) / longest)));
 }
