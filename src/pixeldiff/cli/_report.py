@@ -76,7 +76,7 @@ def picture_summary(
                 **({"made_by": one.made_by} if one.made_by else {}),
                 **({"error": one.error} if one.error else {}),
             }
-            for one in sorted(outcomes, key=lambda one: str(one.job.source))
+            for one in outcomes
         ],
     }
 

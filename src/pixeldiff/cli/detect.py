@@ -208,6 +208,7 @@ def _detect_pictures(
     with network_file(*network, ".onnx") as (_, file):
         detector, streams = open_streams(file, threads, len(jobs))
         outcomes = list(_with_progress(detect_files(detector, jobs, options, streams), len(jobs)))
+    outcomes.sort(key=lambda one: str(one.job.source))  # they come as they are ready
     seconds = time.perf_counter() - start
     failures = found.missing + [one.error for one in outcomes if one.error and one.status == "failed"]
     stopped = [one.error for one in outcomes if one.error and one.status == "stopped"][:1]

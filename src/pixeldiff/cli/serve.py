@@ -70,6 +70,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # before the address is told: who connects at once is served
     except OSError as error:
         raise UserError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
     return listener
