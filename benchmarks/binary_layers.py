@@ -23,7 +23,7 @@ import torch
 from machine import machine
 from torch import nn
 
-from pixeldiff.binary import BinaryPDConv2d
+from pixeldiff.nn.binary import BinaryPDConv2d
 
 # channels, side, batch: about the same number of activations each.
 SHAPES = ((64, 56, 8), (128, 28, 16), (256, 14, 32))

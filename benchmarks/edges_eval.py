@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 
 from pixeldiff import _native
+from pixeldiff.data.maps import read_map
+from pixeldiff.data.truth import find_truth
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, lowest_levels, nms, threshold_values, to_8bit
-from pixeldiff.metrics.maps import read_map
-from pixeldiff.metrics.truth import find_truth
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from machine import machine
-
-import matching_reference as reference
+from tests.references import matching as reference
 
 LEVELS = lowest_levels(threshold_values(99))
 Picture = tuple[np.ndarray, np.ndarray]  # float map, stack of truths as uint8

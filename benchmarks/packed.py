@@ -32,14 +32,14 @@ from machine import machine
 from torch import Tensor, nn
 
 from pixeldiff import _native, image
-from pixeldiff.binary import RPReLU
-from pixeldiff.engine import onnxruntime
-from pixeldiff.export_packed import pack_model
+from pixeldiff.export.packed import pack_model
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.counting import count_layers
-from pixeldiff.ops import pixel_pairs
+from pixeldiff.nn.binary import RPReLU
+from pixeldiff.nn.ops import pixel_pairs
+from pixeldiff.runtime.engine import onnxruntime
 from pixeldiff.runtime.packed import PackedClassifier
 
 SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, side

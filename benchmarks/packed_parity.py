@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pixeldiff.checkpoint import load_model
-from pixeldiff.cifar import read_cifar100
-from pixeldiff.export_packed import pack_model
+from pixeldiff.data.cifar import read_cifar100
+from pixeldiff.export.packed import pack_model
+from pixeldiff.models.saving import load_model
 from pixeldiff.runtime.packed import PackedClassifier
-from pixeldiff.tasks.data import normalise
+from pixeldiff.training.tasks.pictures import normalise
 
 BATCH = 250
 

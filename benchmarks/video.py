@@ -21,8 +21,8 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import EdgeDetector
-from pixeldiff.runtime.folder import Options
-from pixeldiff.video import detect_video
+from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.video import detect_video
 
 PHOTO = Path(__file__).parents[1] / "docs/images/coffee.jpg"
 

@@ -34,7 +34,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def edge_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small edge network with random weights, as `pixeldiff export` writes it; its maps span most of [0, 1]."""
-    from pixeldiff.export import export_onnx
+    from pixeldiff.export.onnx import export_onnx
     from pixeldiff.models import create_model
 
     torch.manual_seed(0)

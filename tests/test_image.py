@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import from_numpy
 
-from conftest import BAD_PICTURES
 from pixeldiff import UserError, image
+from tests.conftest import BAD_PICTURES
 
 
 @pytest.fixture

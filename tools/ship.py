@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from pixeldiff.checkpoint import load_model, read_metadata, save_model
-from pixeldiff.export import export_weights
-from pixeldiff.export_packed import export_packed
+from pixeldiff.export.onnx import export_weights
+from pixeldiff.export.packed import export_packed
 from pixeldiff.models import pidinet
-from pixeldiff.recipe import Recipe, as_table, parse_recipe, read_recipe
+from pixeldiff.models.saving import load_model, read_metadata, save_model
+from pixeldiff.training.recipe import Recipe, as_table, parse_recipe, read_recipe
 from pixeldiff.weights import canonical_name, sha256
 
 ROOT = Path(__file__).parent.parent

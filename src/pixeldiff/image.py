@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from pixeldiff.errors import UserError
-from pixeldiff.unfinished import cannot_write, name_unfinished
+from pixeldiff.files import cannot_write, name_unfinished
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)

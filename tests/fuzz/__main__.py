@@ -30,10 +30,10 @@ from typing import NamedTuple
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import torch
-from tests.fuzz.corpus import Format, formats
-from tests.fuzz.mutate import damage
 
 from pixeldiff.errors import UserError
+from tests.fuzz.corpus import Format, formats
+from tests.fuzz.mutate import damage
 
 GOOD = ("refused", "ok")
 BAD = ("foreign", "memory", "hang", "crash")

@@ -16,21 +16,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, features
-from tests.fuzz import mutate
 
-from pixeldiff import checkpoint, image, recipe, robustness, weights
-from pixeldiff.cifar import read_cifar100
-from pixeldiff.compat.pretrained import from_pretrained
-from pixeldiff.export import export_onnx
-from pixeldiff.export_packed import pack_model
-from pixeldiff.metrics import maps, truth
+from pixeldiff import image, weights
+from pixeldiff.data import maps, truth
+from pixeldiff.data.cifar import read_cifar100
+from pixeldiff.export.onnx import export_onnx
+from pixeldiff.export.packed import pack_model
+from pixeldiff.models import saving as checkpoint
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
+from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
+from pixeldiff.robustness import results as robustness
 from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.formats import Options
 from pixeldiff.runtime.packed import PackedClassifier
-from pixeldiff.tasks.edge_data import list_pairs, read_label_shares
-from pixeldiff.video import detect_video
+from pixeldiff.runtime.video import detect_video
+from pixeldiff.training import recipe
+from pixeldiff.training.tasks.edge_pairs import list_pairs, read_label_shares
+from tests.fuzz import mutate
 
 EDGES = PiDiNetConfig(4, 2)
 BINARY = BiPiDiNetConfig("before", width=0.125, stem="cifar", classes=3)

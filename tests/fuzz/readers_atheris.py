@@ -17,9 +17,8 @@ import atheris
 with atheris.instrument_imports(include=["pixeldiff"]):
     from tests.fuzz.corpus import formats
 
-from tests.fuzz.mutate import damage
-
 from pixeldiff.errors import UserError
+from tests.fuzz.mutate import damage
 
 
 def main() -> None:

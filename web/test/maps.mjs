@@ -1,4 +1,4 @@
-// The page's arithmetic on files of numbers, for tests/test_page.py:
+// The page's arithmetic on files of numbers, for tests/serve/test_page.py:
 //
 //     node web/test/maps.mjs nms|thin|thinLines|resize|reduce IN OUT HEIGHT WIDTH [ROWS COLUMNS]
 //     node web/test/maps.mjs seen '[[height, width, size], ...]'

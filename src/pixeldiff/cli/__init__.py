@@ -82,7 +82,7 @@ def _meant(arguments: list[str]) -> str:
     if close := difflib.get_close_matches(word, VERBS, 1):
         return f"No such command {word!r}; did you mean: pixeldiff {close[0]} {more}".rstrip()
     from pixeldiff.image import SUFFIXES
-    from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
+    from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
 
     if os.path.exists(word) or os.path.splitext(word)[1].lower() in (*SUFFIXES, *VIDEO_SUFFIXES):
         return f"which command? did you mean: pixeldiff detect {shlex.quote(word)} {more}".rstrip()

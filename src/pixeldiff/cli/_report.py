@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import KEPT, Options, Outcome
-from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
+from pixeldiff.runtime.stream import KEPT, Options, Outcome
+from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
 
 HEIC = (".heic", ".heif")  # what phones write and Pillow alone does not read
 

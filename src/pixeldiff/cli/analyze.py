@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pixeldiff.errors import UserError
+from pixeldiff.evaluation.curves import save_figure
 from pixeldiff.image import write_whole
-from pixeldiff.metrics.plots import save_figure
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,8 +27,9 @@ FILES = ("patterns.png", "kernels.png", "filters.png", "features.png", "analysis
 def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite: bool) -> None:
     """LBP codes of the 3x3 binary kernels of WEIGHTS before and after training, and FFT maps, as plots and JSON."""
     try:
-        from pixeldiff import analysis, analysis_plots
-        from pixeldiff.checkpoint import load_model
+        from pixeldiff.analysis import patterns as analysis
+        from pixeldiff.analysis import plots as analysis_plots
+        from pixeldiff.models.saving import load_model
     except ImportError as error:
         raise UserError(f"analyze needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
     if not overwrite and (there := [name for name in FILES if (out / name).exists()]):
@@ -74,8 +75,8 @@ def _untrained(weights: Path) -> nn.Module:
     """The network as its training began: the same config and seed."""
     import torch
 
-    from pixeldiff.checkpoint import describe
     from pixeldiff.models import build_from_config
+    from pixeldiff.models.saving import describe
 
     described = describe(weights)
     torch.manual_seed(described.get("recipe", {}).get("seed", 0))
@@ -83,10 +84,10 @@ def _untrained(weights: Path) -> nn.Module:
 
 
 def _batch(weights: Path, model: nn.Module, root: str, count: int) -> Any:
-    from pixeldiff.checkpoint import describe
-    from pixeldiff.tasks.classify import data_of, open_pictures
-    from pixeldiff.tasks.classify_data import spread
-    from pixeldiff.tasks.data import normalise
+    from pixeldiff.models.saving import describe
+    from pixeldiff.training.tasks.classify import data_of, open_pictures
+    from pixeldiff.training.tasks.classify_data import spread
+    from pixeldiff.training.tasks.pictures import normalise
 
     data = data_of(describe(weights), model.config.stem, root)  # type: ignore[union-attr, arg-type]
     pictures = open_pictures(data, 0, training=False)

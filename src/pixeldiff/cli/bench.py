@@ -13,12 +13,12 @@ import click
 import numpy as np
 
 from pixeldiff import image, weights
-from pixeldiff.engine import onnxruntime
+from pixeldiff.data.folders import refuse_existing
 from pixeldiff.errors import UserError
-from pixeldiff.folders import refuse_existing
 from pixeldiff.runtime import bench as measure
 from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.engine import onnxruntime
 from pixeldiff.runtime.packed import PackedClassifier
 
 
@@ -69,7 +69,7 @@ def bench(
 def _torch_side() -> ModuleType | None:
     """What times the torch networks, if all that it needs is installed."""
     try:
-        return importlib.import_module("pixeldiff.compare")
+        return importlib.import_module("pixeldiff.export.plain")
     except ImportError:
         return None
 

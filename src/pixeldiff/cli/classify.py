@@ -10,8 +10,8 @@ import click
 
 from pixeldiff.cli._network import complete_model
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.folder import find_pictures
 from pixeldiff.runtime.packed import PackedClassifier, Prediction
+from pixeldiff.runtime.stream import find_pictures
 from pixeldiff.weights import best_classifier
 
 

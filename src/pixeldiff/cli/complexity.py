@@ -25,9 +25,9 @@ def complexity(model: str, side: int, width: float | None, machine: bool) -> Non
     try:
         import torch
 
-        from pixeldiff.checkpoint import load_model
         from pixeldiff.models import create_model
         from pixeldiff.models.counting import count_layers
+        from pixeldiff.models.saving import load_model
     except ImportError as error:
         raise UserError(f"complexity needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
     if width is None and (Path(model).suffix or model in cards()):

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.folder import KEPT, Found, find_pictures, names_folder, plan_jobs, refuse_itself
+from pixeldiff.runtime.stream import KEPT, Found, find_pictures, names_folder, plan_jobs, refuse_itself
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 SHEET_SIDE = 150  # the longer side of a picture on the sheet
@@ -32,7 +32,7 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: s
     pictures failed.
     """
     try:
-        from pixeldiff.corruptions import KINDS
+        from pixeldiff.robustness.corruptions import KINDS
     except ImportError as error:
         raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[robustness]'") from error
     if kind not in (*KINDS, "all"):
@@ -77,22 +77,22 @@ def _plan(images: tuple[str, ...], given: str | None, ending: str) -> tuple[dict
 
 
 def _is_result(path: Path) -> bool:
-    from pixeldiff.corruptions import KINDS
+    from pixeldiff.robustness.corruptions import KINDS
 
     ending = path.stem.rpartition(".")[2]
     return ending == "corruptions" or ending.rpartition("-")[0] in KINDS
 
 
 def _damaged(picture: np.ndarray[Any, Any], kind: str, severity: int, seed: int) -> np.ndarray[Any, Any]:
-    from pixeldiff.corruptions import corrupt as damage
+    from pixeldiff.robustness.corruptions import corrupt as damage
 
     return sheet(picture, seed) if kind == "all" else damage(picture, severity, kind, seed=seed)
 
 
 def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
     """All kinds (rows) at all severities (columns). The picture is shrunk first: damage shrunk later would vanish."""
-    from pixeldiff.corruptions import KINDS, SEVERITIES
-    from pixeldiff.corruptions import corrupt as damage
+    from pixeldiff.robustness.corruptions import KINDS, SEVERITIES
+    from pixeldiff.robustness.corruptions import corrupt as damage
 
     small = Image.fromarray(picture)
     small.thumbnail((SHEET_SIDE, SHEET_SIDE), Image.Resampling.BOX)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from pixeldiff.data.folders import BSDS500, find_root
 from pixeldiff.errors import UserError
-from pixeldiff.folders import BSDS500, find_root
 
 
 @click.group()
@@ -29,7 +29,7 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     from rich.progress import Progress
 
     try:
-        from pixeldiff.tasks.hed_layout import write_hed_bsds
+        from pixeldiff.training.hed_layout import write_hed_bsds
     except ImportError as error:
         raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
 

@@ -18,10 +18,13 @@ import numpy as np
 from pixeldiff.cli import _report as report
 from pixeldiff.cli._network import complete_model, network_file
 from pixeldiff.errors import UserError
+from pixeldiff.files import NoRoomError
 from pixeldiff.image import SUFFIXES
 from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import DEFAULT_SIZE, PAPER_SCALES, EdgeDetector, seen_size
-from pixeldiff.runtime.folder import (
+from pixeldiff.runtime.formats import FORMATS, GROUNDS, Options
+from pixeldiff.runtime.formats import SUFFIXES as WRITTEN
+from pixeldiff.runtime.stream import (
     STREAM,
     Found,
     Job,
@@ -35,11 +38,8 @@ from pixeldiff.runtime.folder import (
     plan_jobs,
     refuse_itself,
 )
-from pixeldiff.runtime.formats import FORMATS, GROUNDS, Options
-from pixeldiff.runtime.formats import SUFFIXES as WRITTEN
 from pixeldiff.runtime.vector import STROKE, TOLERANCE
-from pixeldiff.unfinished import NoRoomError
-from pixeldiff.video import SUFFIXES as VIDEO_SUFFIXES
+from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
 
 
 class _Finite(click.FloatRange):
@@ -296,7 +296,7 @@ def _detect_videos(
 
 def _video_targets(inputs: tuple[str, ...], out: str | None) -> dict[Path, Path]:
     """Result -> video."""
-    from pixeldiff.video import WRITTEN, result_name
+    from pixeldiff.runtime.video import WRITTEN, result_name
 
     if others := [one for one in inputs if Path(one).suffix.lower() not in VIDEO_SUFFIXES]:
         raise UserError(f"{others[0]} is not a video; give videos and pictures in separate runs")
@@ -323,7 +323,7 @@ def _video_results(
     detector: EdgeDetector, targets: dict[Path, Path], options: Options, temporal: float, threads: int
 ) -> Iterator[dict[str, Any]]:
     """What became of each video, until Ctrl-C or a full disk."""
-    from pixeldiff.video import detect_video
+    from pixeldiff.runtime.video import detect_video
 
     for target, source in targets.items():
         if target.exists() and not options.overwrite:

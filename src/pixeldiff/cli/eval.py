@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pixeldiff.cifar import SOURCE
 from pixeldiff.cli._network import network_file
+from pixeldiff.data import maps as edge_maps
+from pixeldiff.data.cifar import SOURCE
+from pixeldiff.data.folders import BSDS500, find_classes, find_root, refuse_existing
+from pixeldiff.data.maps import DetectedMap, EdgeMap, find_maps
+from pixeldiff.data.truth import Truth, find_truth, refuse_missing
 from pixeldiff.errors import UserError
-from pixeldiff.folders import BSDS500, find_classes, find_root, refuse_existing
-from pixeldiff.metrics import maps as edge_maps
+from pixeldiff.evaluation.edges import Evaluation, Settings, evaluate_edges
 from pixeldiff.metrics.edges import BSDS_MAX_DIST
-from pixeldiff.metrics.evaluate import Evaluation, Settings, evaluate_edges
-from pixeldiff.metrics.maps import DetectedMap, EdgeMap, find_maps
-from pixeldiff.metrics.truth import Truth, find_truth, refuse_missing
 from pixeldiff.runtime import cores
 from pixeldiff.weights import sha256
 
@@ -158,7 +158,7 @@ def _check_outputs(
     if text_files is not None and text_files.is_dir() and any(text_files.iterdir()) and not overwrite:
         raise UserError(f"{text_files} holds files already; give another folder or --overwrite")
     if plot is not None:
-        from pixeldiff.metrics.plots import check_plot
+        from pixeldiff.evaluation.curves import check_plot
 
         check_plot(plot)
 
@@ -212,7 +212,7 @@ def _score_classifier(
     model: str | None, weights: Path | None, dataset: str, data: Path | None, json_file: Path | None
 ) -> None:
     from pixeldiff.image import write_whole
-    from pixeldiff.metrics.classify import score
+    from pixeldiff.metrics.classes import score
     from pixeldiff.runtime.packed import PackedClassifier
 
     if data is None:
@@ -232,7 +232,7 @@ def _score_classifier(
 
 def _test_pictures(classifier: PackedClassifier, dataset: str, data: Path) -> tuple[Batches, NDArray[np.int64]]:
     """The pictures that a slice names, prepared for the network; and all labels."""
-    from pixeldiff.cifar import read_cifar100
+    from pixeldiff.data.cifar import read_cifar100
 
     if dataset == "cifar100":
         test = read_cifar100(data, "test")
@@ -312,7 +312,7 @@ def _report(
     text_files: Path | None,
     per_image: Path | None,
 ) -> None:
-    from pixeldiff.metrics import report
+    from pixeldiff.evaluation import report
 
     if json_file is not None:
         report.write_json(json_file, [report.to_dict(name, one, digests.get(name)) for name, one in results.items()])
@@ -324,7 +324,7 @@ def _report(
             own = text_files / re.sub(r"[^\w.+-]+", "_", name).strip("._")
             report.write_text_files(text_files if len(results) == 1 else own, one)
     if plot is not None:
-        from pixeldiff.metrics.plots import plot_curves
+        from pixeldiff.evaluation.curves import plot_curves
 
         plot_curves(plot, {name: one.summary for name, one in results.items()}, dataset.human)
     wide = max(4, *map(len, results))

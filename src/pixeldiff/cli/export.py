@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from pixeldiff.data.folders import refuse_existing
 from pixeldiff.errors import UserError
-from pixeldiff.folders import refuse_existing
 
 
 @click.command()
@@ -27,8 +27,8 @@ def export(weights: str, destination: Path, pattern: str | None, overwrite: bool
     The result is compared with the network before it gets its name.
     """
     try:
-        from pixeldiff.export import export_weights
-        from pixeldiff.export_packed import export_packed
+        from pixeldiff.export.onnx import export_weights
+        from pixeldiff.export.packed import export_packed
     except ImportError as error:
         raise UserError(f"export needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
     refuse_existing(destination, overwrite)

@@ -14,9 +14,9 @@ import numpy as np
 
 from pixeldiff import image as pictures
 from pixeldiff import weights
-from pixeldiff.cifar import SOURCE
+from pixeldiff.data.cifar import SOURCE
+from pixeldiff.data.folders import BSDS500, find_root, list_pictures, refuse_existing
 from pixeldiff.errors import UserError
-from pixeldiff.folders import BSDS500, find_root, list_pictures, refuse_existing
 from pixeldiff.runtime import cores
 
 Array = np.ndarray[Any, Any]
@@ -72,9 +72,9 @@ def robustness(
     Every further model is compared with the first.
     """
     try:
-        from pixeldiff import robustness as tables
-        from pixeldiff import robustness_report as report
-        from pixeldiff.metrics.plots import check_plot
+        from pixeldiff.evaluation.curves import check_plot
+        from pixeldiff.robustness import report
+        from pixeldiff.robustness import results as tables
     except ImportError as error:
         raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[robustness]'") from error
 
@@ -119,7 +119,7 @@ def _fill(results: Any, grid: list[Any], names: list[str], scorer: Any, path: Pa
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from pixeldiff.robustness import fill
+    from pixeldiff.robustness.results import fill
 
     to_do = sum(1 for condition in grid if results.missing(names, condition))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -157,7 +157,7 @@ def _detector(path: Path, folder: Path, workers: int) -> Callable[[Array], Array
 
     if path.suffix in weights.TORCH_SUFFIXES:
         try:
-            from pixeldiff.export import export_weights
+            from pixeldiff.export.onnx import export_weights
         except ImportError as error:
             raise UserError(f"{path} needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
         export_weights(path, folder / f"{path.stem}.onnx")
@@ -174,8 +174,8 @@ def _classifier(path: Path) -> Callable[[Array], Array]:
     try:
         import torch
 
-        from pixeldiff.checkpoint import load_model
-        from pixeldiff.tasks.data import normalise
+        from pixeldiff.models.saving import load_model
+        from pixeldiff.training.tasks.pictures import normalise
     except ImportError as error:
         raise UserError(f"{path} needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
     model = load_model(path)
@@ -199,7 +199,7 @@ def _root(data: Path | None, name: str, origin: str) -> Path:
 
 def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[Array, list[Array]]]]]:
     """The test pictures of a BSDS500 folder, each read with its annotators' maps when it is its turn."""
-    from pixeldiff.metrics.truth import read_bsds, refuse_missing
+    from pixeldiff.data.truth import read_bsds, refuse_missing
 
     folder = root / "images" / "test"
     files = list_pictures(folder)[:limit] if folder.is_dir() else []
@@ -216,8 +216,8 @@ def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[A
 
 def _cifar(root: Path, seed: int, limit: int | None) -> tuple[str, Any]:
     """CIFAR-100-C as published if the folder holds it, else CIFAR-100 test damaged on the fly."""
-    from pixeldiff.cifar import read_cifar100
-    from pixeldiff.robustness import DamagedPictures, PublishedCifarC
+    from pixeldiff.data.cifar import read_cifar100
+    from pixeldiff.robustness.results import DamagedPictures, PublishedCifarC
 
     if (root / "labels.npy").exists():
         return "CIFAR-100-C as published", PublishedCifarC(root, limit)

@@ -21,9 +21,9 @@ def train(recipe: Path, out: Path, resume: bool) -> int:
     Several processes: torchrun --nproc-per-node 2 -m pixeldiff train RECIPE --out DIR
     """
     try:
-        from pixeldiff.recipe import read_recipe
-        from pixeldiff.run import CHECKPOINT
-        from pixeldiff.train import train as run
+        from pixeldiff.training.loop import train as run
+        from pixeldiff.training.recipe import read_recipe
+        from pixeldiff.training.run import CHECKPOINT
     except ImportError as error:
         raise UserError(f"training needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
 

@@ -4,7 +4,7 @@
     summary = summarise(counts)                      # .ods .ois .ap .r50 .curve
 
 Per picture: non-maximum suppression, 8 bit, thresholds k / (K + 1) tested with >=, thinning, and a one-to-one
-matching with each annotator within max_dist * image diagonal: most pairs, then least distance (native/match.hpp).
+matching with each annotator within max_dist * image diagonal: most pairs, then least distance (native/edges/match.hpp).
 Recall counts truth pixels over all annotators; precision counts predicted pixels that any annotator confirms.
 Counts add up over pictures: sum(counts) is the data set.
 
@@ -48,7 +48,7 @@ def lowest_levels(values: Floats) -> list[int]:
 
 
 def nms(edge_map: NDArray[np.floating], radius: int = 1) -> FloatMap:
-    """Non-maximum suppression (native/nms.hpp): the thin version of a soft map in [0, 1], height x width.
+    """Non-maximum suppression (native/edges/nms.hpp): the thin version of a soft map in [0, 1], height x width.
 
     Radius 1 is the setting of most published scores; RCF's used 2.
     """

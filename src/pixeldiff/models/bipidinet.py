@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pixeldiff.binary import ACTIVATIONS, FIXED_LBP, BinaryPDConv2d, ReplicaPool, RPReLU
 from pixeldiff.errors import UserError
-from pixeldiff.layers import PDConv2d, differing_channels
-from pixeldiff.ops import pixel_pairs
+from pixeldiff.nn.binary import ACTIVATIONS, FIXED_LBP, BinaryPDConv2d, ReplicaPool, RPReLU
+from pixeldiff.nn.layers import PDConv2d, differing_channels
+from pixeldiff.nn.ops import pixel_pairs
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 CHANNELS = {"plain": (64, 64, 128, 256, 512), "before": (64, 64, 128, 256, 512), "after": (32, 128, 192, 384, 768)}

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pixeldiff.binary import BinaryPDConv2d, RPReLU
 from pixeldiff.errors import UserError
-from pixeldiff.layers import PDConv2d
 from pixeldiff.metrics.complexity import LayerRecord
-from pixeldiff.ops import kind_name
+from pixeldiff.nn.binary import BinaryPDConv2d, RPReLU
+from pixeldiff.nn.layers import PDConv2d
+from pixeldiff.nn.ops import kind_name
 
 BATCH_NORM_FLOPS = 1
 SHORTCUT_NORM_FLOPS = 2

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.layers import CDCM, CSAM, PDConv2d
+from pixeldiff.nn.layers import CDCM, CSAM, PDConv2d
 
 LETTERS = {"c": "central", "a": "angular", "r": "radial", "v": "vanilla"}
 

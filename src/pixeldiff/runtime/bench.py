@@ -21,12 +21,12 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import __version__, image
-from pixeldiff.engine import onnxruntime
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.folder import Found, Options, detect_files, find_pictures, open_streams, plan_jobs
+from pixeldiff.runtime.engine import onnxruntime
+from pixeldiff.runtime.stream import Found, Options, detect_files, find_pictures, open_streams, plan_jobs
 
 SIZES = ((224, 224), (321, 481))  # height, width
 LARGE = (3000, 4000)

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from pixeldiff import _native, weights
 from pixeldiff import image as pictures
-from pixeldiff.engine import onnxruntime
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.engine import onnxruntime
 from pixeldiff.runtime.formats import SUFFIXES, Options
 from pixeldiff.runtime.graph_file import check_layers
 from pixeldiff.runtime.packed_file import Fields

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pixeldiff import _native
+from pixeldiff.data.mat import write_mat
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture, as_8_bit
-from pixeldiff.metrics.mat import write_mat
 from pixeldiff.runtime.vector import STROKE, TOLERANCE, encode_svg
 
 GROUNDS = ("transparent", "photo")

@@ -1,7 +1,7 @@
 """Edges as vector lines: a thin map traced to polylines, simplified, written as SVG.
 
 1. Pixels of at least `threshold` are thinned to lines one pixel wide (Guo and Hall).
-2. Linked pixels are traced to chains between ends and junctions, and to loops (native/trace.hpp).
+2. Linked pixels are traced to chains between ends and junctions, and to loops (native/edges/trace.hpp).
 3. Each chain is simplified: no pixel of it lies further than `tolerance` from the line that replaces it (Ramer 1972;
    Douglas and Peucker 1973). All chains are split at once, so the work is a handful of passes over the pixels.
 4. Specks are left out: chains of less than three pixels, and linked chains with less than `min_length` together.

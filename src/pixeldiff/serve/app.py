@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from pixeldiff import __version__, weights
 from pixeldiff.errors import UserError
 from pixeldiff.runtime.edges import EdgeDetector, seen_size
-from pixeldiff.runtime.folder import Options
+from pixeldiff.runtime.stream import Options
 from pixeldiff.serve.uploads import Refused, Room, decode, picture_bytes, read_body
 
 PAGE = Path(__file__).parent / "page"

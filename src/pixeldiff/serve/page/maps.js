@@ -1,8 +1,8 @@
 // Pictures and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
 //
 // seenSize and thinLines are pixeldiff/runtime/edges.py, reduce is Pillow's smooth bilinear, resize is
-// pixeldiff/image.py, nms and thin are native/nms.cpp and native/thin.cpp. Every step is rounded to 32 bits as there;
-// tests/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
+// pixeldiff/image.py, nms and thin are native/edges/nms.cpp and native/edges/thin.cpp. Every step is rounded to 32 bits as there;
+// tests/serve/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
 
 const f32 = Math.fround;
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);

@@ -1,0 +1,1 @@
+"""What networks have learned: patterns, spectra, plots."""

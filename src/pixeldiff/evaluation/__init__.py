@@ -1,0 +1,1 @@
+"""A data set through a metric: its cache, its report, its curves. No torch."""

@@ -1,0 +1,1 @@
+"""Networks of the torch world as files that run without it."""

@@ -1,0 +1,198 @@
+"""A trained binary network to a .pdn file: one bit per binary weight, batch norms folded to scale and shift.
+
+The file is run on the packed kernels and compared with the network before it gets its name. See docs/format.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from torch import Tensor, nn
+
+from pixeldiff import image
+from pixeldiff.data.cifar import SIDE
+from pixeldiff.errors import UserError
+from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
+from pixeldiff.models.saving import describe, load_model, make_readable
+from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU
+from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.runtime.packed_file import FORMAT, VERSION
+from pixeldiff.training.tasks.classify import data_of
+from pixeldiff.training.tasks.classify_data import CENTRE
+from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.weights import METADATA_KEY
+
+PARITY = 1e-3  # largest difference of logits between the network and its packed file
+
+Table = dict[str, Any]
+Arrays = dict[str, NDArray[Any]]
+
+
+def export_packed(source: str | Path, destination: str | Path) -> float:
+    """A weights file (or a shipped network's name) to a .pdn file; returns the largest deviation of logits."""
+    destination = Path(destination)
+    if not destination.parent.is_dir():
+        raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
+    return pack_model(load_model(source), destination, describe(source))
+
+
+def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None = None) -> float:
+    """Write `model` as a .pdn file and return its largest deviation; an error if that exceeds PARITY."""
+    destination = Path(destination)
+    layers, arrays = pack_layers(model)
+    described = _describe(model, metadata or {}, layers)
+    handle, name = tempfile.mkstemp(dir=destination.parent, prefix=".export-", suffix=".pdn")
+    os.close(handle)
+    try:
+        save_file(arrays, name, {METADATA_KEY: json.dumps(described)})
+        deviation = _deviation(model, Path(name))
+        if not deviation <= PARITY:
+            raise UserError(f"the packed network deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
+        make_readable(name)
+        os.replace(name, destination)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return deviation
+
+
+def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
+    """The layer list of the format and the tensors, named "<layer>.<tensor>"."""
+    if not isinstance(model, BiPiDiNet):
+        raise UserError("a .pdn file holds a binary network, this one finds edges; export it to .onnx")
+    if model.config.architecture == "plain":
+        raise UserError(
+            "a .pdn file holds a binary network, this is a float ResNet: it runs in torch (pixeldiff.load_model), "
+            "and training has scored it (metrics.jsonl)"
+        )
+    if not model.config.binary_weights:
+        raise UserError("this network has real weights (the first stage of training); export that of the second stage")
+    packed = [_stem(model.stem)]
+    if isinstance(model.stem[-1], nn.MaxPool2d):
+        channels = model.config.channels[0]
+        packed.append(({"op": "max_pool", "inputs": channels, "outputs": channels}, {}))
+    packed += [_unit(unit) for stage in model.stages for unit in stage]  # type: ignore[attr-defined]
+    head = model.head
+    linear = {"op": "linear", "inputs": head.in_features, "outputs": head.out_features}
+    packed.append((linear, {"weight": _array(head.weight), "bias": _array(head.bias)}))
+    arrays = {f"{i}.{name}": array for i, (_, own) in enumerate(packed) for name, array in own.items()}
+    return [table for table, _ in packed], arrays
+
+
+def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
+    data = data_of(metadata, model.config.stem)  # type: ignore[union-attr, arg-type]
+    small = data.dataset == "cifar100"
+    labels = list(metadata.get("labels", ()))
+    if labels and len(labels) != layers[-1]["outputs"]:
+        raise UserError(f"the weights name {len(labels)} classes, the network has {layers[-1]['outputs']}")
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": metadata.get("model", "network"),
+        "licence": metadata.get("licence", "not stated"),
+        "labels": labels,
+        "preprocessing": {
+            "size": SIDE if small else data.size,
+            "crop": 1.0 if small else CENTRE,
+            "mean": list(image.MEAN),
+            "std": list(image.STD),
+        },
+        "layers": layers,
+    }
+
+
+def _array(tensor: Tensor | None) -> NDArray[np.float32]:
+    assert tensor is not None
+    return tensor.detach().float().cpu().contiguous().numpy()
+
+
+def _norm(norm: nn.Module) -> NDArray[np.float32]:
+    """Scale and shift of a batch norm in eval mode, (2, channels), as torch itself folds them."""
+    assert isinstance(norm, nn.BatchNorm2d)
+    mean, variance = _array(norm.running_mean), _array(norm.running_var)
+    scale = _array(norm.weight) * (np.float32(1) / np.sqrt(variance + np.float32(norm.eps)))
+    # Fused multiply-add: the product of two float32 is exact in float64.
+    shift = (_array(norm.bias).astype(np.float64) - mean.astype(np.float64) * scale).astype(np.float32)
+    return np.stack([scale, shift])
+
+
+def _rprelu(act: nn.Module) -> NDArray[np.float32]:
+    assert isinstance(act, RPReLU)
+    return np.stack([_array(act.before), _array(act.slope), _array(act.after)])
+
+
+def _stem(stem: nn.Sequential) -> tuple[Table, Arrays]:
+    conv = stem[0]
+    assert isinstance(conv, nn.Conv2d)
+    table = {
+        "op": "conv",
+        "inputs": conv.in_channels,
+        "outputs": conv.out_channels,
+        "kernel_size": conv.kernel_size[0],
+        "stride": conv.stride[0],
+        "rprelu": True,
+    }
+    return table, {"weight": _array(conv.weight), "norm": _norm(stem[1]), "rprelu": _rprelu(stem[2])}
+
+
+def _unit(unit: BinaryUnit) -> tuple[Table, Arrays]:
+    conv = unit.conv
+    pairs = [[*plus, *minus] for plus, minus in conv.pairs.differences] if conv.differing else []
+    table: Table = {
+        "op": "binary",
+        "inputs": conv.in_channels,
+        "outputs": conv.out_channels,
+        "kernel_size": conv.kernel_size,
+        "stride": conv.stride,
+        "differing": conv.differing,
+        "pairs": pairs,
+        "activations": len(conv.activations),
+    }
+    arrays = _branches(conv) | {"activations": np.stack([_rprelu(act) for act in conv.activations])}
+    shortcut = unit.shortcut
+    if isinstance(shortcut, nn.Identity):
+        table["shortcut"] = "identity"
+    elif isinstance(shortcut, ReplicaPool):
+        table["shortcut"] = {"copies": shortcut.copies, "parts": shortcut.parts, "pool": shortcut.pool}
+    else:
+        table["shortcut"] = "projection"
+        assert isinstance(shortcut, nn.Sequential)
+        arrays |= {"shortcut_weight": _array(shortcut[1].weight), "shortcut_norm": _norm(shortcut[2])}  # type: ignore[arg-type]
+    return table, arrays
+
+
+def _branches(conv: BinaryPDConv2d) -> Arrays:
+    arrays: Arrays = {}
+    branches = (
+        ("plain", conv.weight, conv.norm),
+        ("difference", conv.difference_weight, conv.difference_norm),
+    )
+    for name, weight, norm in branches:
+        if weight is not None and norm is not None:
+            arrays[name] = np.packbits(_array(weight).ravel() >= 0, bitorder="little")
+            arrays[f"{name}_norm"] = _norm(norm)
+    return arrays
+
+
+def _deviation(model: nn.Module, path: Path) -> float:
+    """Largest difference of logits on seeded noise, smoothed so that differences of neighbours vary."""
+    packed = PackedClassifier(path)
+    size = packed.file.preprocessing.size
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand((4, 3, size // 4, size // 4), generator=generator)
+    pixels = (nn.functional.interpolate(noise, size=(size, size), mode="bilinear") * 255).byte()
+    batch = np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        expected = model(normalise(pixels)).numpy()
+    model.train(training)
+    return float(np.abs(packed.logits(batch) - expected).max())

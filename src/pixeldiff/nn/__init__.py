@@ -1,0 +1,1 @@
+"""Pixel differences as operators and layers, float and binary."""

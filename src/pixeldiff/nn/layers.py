@@ -1,0 +1,268 @@
+"""Float layers: pixel difference convolution as a drop-in nn.Conv2d, and the side modules of PiDiNet."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff.errors import UserError
+from pixeldiff.nn.ops import PixelPairs, fold, kind_name, radial_depthwise, resolve_pairs
+
+Pair = int | tuple[int, int]
+
+
+def _pair(value: Pair) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
+
+def differing_channels(share: float, channels: int) -> int:
+    """How many of the channels, counted from the first, see differences: floor(share * channels)."""
+    if not 0.0 <= share <= 1.0:
+        raise UserError(f"share is the part of the input channels with differences, 0 to 1, got {share}")
+    return math.floor(share * channels + 1e-9)  # 0.29 * 100 is 28.999...
+
+
+class PDConv2d(nn.Conv2d):
+    """Pixel difference convolution, y = sum_i w_i (x_i - x'_i) (paper, section 3.2).
+
+    Takes the arguments of nn.Conv2d, `kind` (central, angular, radial, vanilla or a PixelPairs) and `share`: the
+    part of the input channels, counted from the first, that sees differences; the others see plain pixels.
+    `padding` is that of the convolution really done, whose kernel is `pairs.support` wide (5 for radial 3x3):
+    "same" is always right, and a padding that would keep the size for the nominal kernel only is an error.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Pair,
+        stride: Pair = 1,
+        padding: Pair | str = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        kind: str | PixelPairs = "central",
+        share: float = 1.0,
+    ) -> None:
+        height, width = _pair(kernel_size)
+        if height != width:
+            raise UserError(f"PDConv2d needs a square kernel, got {height}x{width}")
+        differing = differing_channels(share, in_channels)
+        pairs = resolve_pairs(kind, height)
+        padding = _checked_padding(pairs, padding, _pair(stride), _pair(dilation))
+        super().__init__(
+            in_channels,
+            out_channels,
+            height,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,  # type: ignore[arg-type]
+            device,
+            dtype,
+        )
+        self.kind = kind
+        self.pairs = pairs
+        self.share = share
+        self.differing = differing
+
+    def folded_weight(self) -> Tensor:
+        """The plain kernel of this layer, (out, in / groups, support, support)."""
+        folded = fold(self.weight, self.kind)
+        if self.differing == self.in_channels:
+            return folded
+        margin = (self.pairs.support - self.kernel_size[0]) // 2
+        plain = F.pad(self.weight, (margin,) * 4)
+        # Input channel of each kernel slice: with groups, output row o reads channels group(o) * (in / groups) + j.
+        per_group = self.in_channels // self.groups
+        group = torch.arange(self.out_channels, device=self.weight.device) // (self.out_channels // self.groups)
+        channel = group[:, None] * per_group + torch.arange(per_group, device=self.weight.device)
+        return torch.where((channel < self.differing)[:, :, None, None], folded, plain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self._is_radial_depthwise():
+            return radial_depthwise(x, self.weight)
+        return self._conv_forward(x, self.folded_weight(), self.bias)
+
+    def _is_radial_depthwise(self) -> bool:
+        """Whether this is the layer of PiDiNet's blocks that `radial_depthwise` is for."""
+        return (
+            self.kind == "radial"
+            and self.weight.shape[1:] == (1, 3, 3)
+            and self.in_channels == self.out_channels == self.differing
+            and self.bias is None
+            and (self.stride, self.padding, self.dilation) == ((1, 1), (2, 2), (1, 1))
+            and self.padding_mode == "zeros"
+        )
+
+    def fuse(self) -> nn.Conv2d:
+        """The equal nn.Conv2d, with the folded kernel as its weight."""
+        conv = nn.Conv2d(
+            self.in_channels,
+            self.out_channels,
+            self.pairs.support,
+            self.stride,  # type: ignore[arg-type]
+            self.padding,  # type: ignore[arg-type]
+            self.dilation,  # type: ignore[arg-type]
+            self.groups,
+            self.bias is not None,
+            self.padding_mode,
+            device=self.weight.device,
+            dtype=self.weight.dtype,
+        )
+        with torch.no_grad():
+            conv.weight.copy_(self.folded_weight())
+            if self.bias is not None and conv.bias is not None:
+                conv.bias.copy_(self.bias)
+        return conv
+
+    def extra_repr(self) -> str:
+        share = f", share={self.share}" if self.share < 1 else ""
+        return f"{super().extra_repr()}, kind={kind_name(self.kind)}{share}"
+
+
+def _checked_padding(
+    pairs: PixelPairs, padding: Pair | str, stride: tuple[int, int], dilation: tuple[int, int]
+) -> tuple[int, int]:
+    """The padding as numbers; refuses one that keeps the size for the nominal kernel but not for the support."""
+    same = tuple(d * (pairs.support // 2) for d in dilation)
+    if padding == "same":
+        if stride != (1, 1):
+            raise UserError(f"padding='same' needs stride 1, got stride {stride}; give padding={same[0]}")
+        return same[0], same[1]
+    if padding == "valid":
+        return 0, 0
+    if isinstance(padding, str):
+        raise UserError(f"unknown padding {padding!r}; use 'same', 'valid' or numbers")
+    given = _pair(padding)
+    nominal = tuple(d * (pairs.kernel_size // 2) for d in dilation)
+    if pairs.support > pairs.kernel_size and given == nominal:
+        k, wide = pairs.kernel_size, pairs.support
+        raise UserError(
+            f"these differences of a {k}x{k} kernel read {wide}x{wide} pixels, "
+            f"so padding={given[0]} would not keep the size; use padding={same[0]} or 'same'"
+        )
+    return given
+
+
+def fuse(model: nn.Module) -> nn.Module:
+    """A copy of `model` with every PDConv2d replaced by its plain twin; same outputs."""
+    model = copy.deepcopy(model)
+    if isinstance(model, PDConv2d):
+        return model.fuse()
+    _replace(model, {layer: layer.fuse() for layer in model.modules() if isinstance(layer, PDConv2d)})
+    return model
+
+
+def replace_convs(
+    model: nn.Module,
+    kind: str | PixelPairs,
+    share: float = 1.0,
+    layers: Collection[str] | Callable[[str, nn.Conv2d], bool] | None = None,
+) -> list[str]:
+    """Put pixel differences into any network, in place, keeping its weights; returns the names replaced.
+
+    `share` is the part of each layer's input channels that sees differences (the detector experiment of the paper).
+    `layers` chooses: names as in `model.named_modules()`, or a test on (name, layer). By default every square
+    nn.Conv2d (no subclass: that may compute something else) with an odd kernel of 3 or more. Where the differences
+    read more pixels than the kernel, the padding grows by as much, so shapes stay. A layer that stands in several
+    places stays one layer.
+    """
+    everything = model.named_modules(remove_duplicate=False)
+    found = {n: m for n, m in everything if isinstance(m, nn.Conv2d) and not isinstance(m, PDConv2d)}
+    if layers is None:
+        size = kind.kernel_size if isinstance(kind, PixelPairs) else None
+        chosen = [n for n, m in found.items() if _takes_differences(m) and size in (None, m.kernel_size[0])]
+    elif callable(layers):
+        chosen = [n for n, m in found.items() if layers(n, m)]
+    else:
+        chosen = list(layers)
+        if unknown := sorted(set(chosen) - set(found)):
+            raise UserError(f"no nn.Conv2d named {', '.join(unknown[:5])}; there are {', '.join(list(found)[:10])}")
+    if "" in chosen:
+        raise UserError("replace_convs replaces layers inside a model; wrap a bare convolution in nn.Sequential")
+    wanted = dict.fromkeys(found[name] for name in chosen)
+    _replace(model, {layer: _with_differences(layer, kind, share) for layer in wanted})
+    return chosen
+
+
+def _takes_differences(conv: nn.Conv2d) -> bool:
+    k = conv.kernel_size
+    return type(conv) is nn.Conv2d and k[0] == k[1] and k[0] % 2 == 1 and k[0] > 1
+
+
+def _with_differences(conv: nn.Conv2d, kind: str | PixelPairs, share: float) -> PDConv2d:
+    layer = PDConv2d(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,  # type: ignore[arg-type]
+        conv.stride,  # type: ignore[arg-type]
+        "same" if conv.padding == "same" else "valid",
+        conv.dilation,  # type: ignore[arg-type]
+        conv.groups,
+        conv.bias is not None,
+        conv.padding_mode,
+        conv.weight.device,
+        conv.weight.dtype,
+        kind=kind,
+        share=share,
+    )
+    if not isinstance(conv.padding, str):
+        # Set afterwards: here a padding that fits the nominal kernel by chance is meant.
+        margin = (layer.pairs.support - layer.pairs.kernel_size) // 2
+        layer.padding = tuple(p + margin * d for p, d in zip(conv.padding, conv.dilation, strict=True))
+        layer._reversed_padding_repeated_twice = [p for p in reversed(layer.padding) for _ in range(2)]
+    layer.weight, layer.bias = conv.weight, conv.bias
+    return layer.train(conv.training)
+
+
+def _replace(model: nn.Module, twins: Mapping[nn.Module, nn.Module]) -> None:
+    """Put each layer's twin wherever the layer stands."""
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is not None and child in twins:
+                setattr(parent, name, twins[child])
+
+
+class CDCM(nn.Module):
+    """Compact dilation convolution module (paper, section 6.1): four dilated views of few channels, summed."""
+
+    DILATIONS = (5, 7, 9, 11)
+
+    def __init__(self, in_channels: int, channels: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(in_channels, channels, 1)
+        self.views = nn.ModuleList(
+            nn.Conv2d(channels, channels, 3, padding=d, dilation=d, bias=False) for d in self.DILATIONS
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.squeeze(F.relu(x))
+        first, *rest = (view(x) for view in self.views)
+        for y in rest:
+            first = first + y
+        return first
+
+
+class CSAM(nn.Module):
+    """Compact spatial attention module (paper, section 6.1): multiplies its input by a map in (0, 1)."""
+
+    def __init__(self, channels: int, hidden: int = 4) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(channels, hidden, 1)
+        self.attend = nn.Conv2d(hidden, 1, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.attend(self.squeeze(F.relu(x))))

@@ -1,0 +1,1 @@
+"""Damaged pictures, and what networks make of them. No torch."""

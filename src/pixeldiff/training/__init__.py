@@ -1,0 +1,1 @@
+"""From a recipe to weights: one loop, whatever the task."""

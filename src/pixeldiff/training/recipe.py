@@ -1,0 +1,282 @@
+"""Recipes: TOML files as frozen dataclasses; a key that is unknown or of the wrong type is an error that names it.
+
+A recipe may say `extends = "other.toml"` (relative to itself): it then holds only the lines that differ.
+The tables [data], [loss] and [evaluate] belong to the task and are described by the task's dataclasses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+import sys
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pixeldiff.errors import UserError
+from pixeldiff.models import list_models, model_config
+from pixeldiff.training.tasks import task_module
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+LARGEST_FILE = 2**16  # bytes; recipes have some thousand
+LONGEST_LINE = 2000  # reading a key takes time as the square of its length
+DEPTH = 8  # of tables in tables, and of recipes that extend each other
+
+
+def _check(rule: str, value: object, holds: bool) -> None:
+    if not holds:
+        raise UserError(f"{rule}, got {value}")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Adam; the defaults are the paper's."""
+
+    lr: float = 0.005
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        _check("optimizer.lr is more than 0", self.lr, self.lr > 0)
+        _check("optimizer.betas are 0 to below 1", self.betas, all(0 <= beta < 1 for beta in self.betas))
+        _check("optimizer.weight_decay is at least 0", self.weight_decay, self.weight_decay >= 0)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate over the run, in epochs (one epoch = every entry of the training set once)."""
+
+    epochs: float = 20.0
+    kind: str = "multistep"  # or "cosine": down to zero at the end
+    milestones: tuple[float, ...] = (10.0, 16.0)  # multistep: times `factor` at these epochs
+    factor: float = 0.1
+    warmup_steps: int = 0  # linear from zero
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("multistep", "cosine"):
+            raise UserError(f"schedule.kind is multistep or cosine, got {self.kind!r}")
+        _check("schedule.epochs is more than 0 and at most a million", self.epochs, 0 < self.epochs <= 1e6)
+        _check("schedule.factor is more than 0", self.factor, self.factor > 0)
+        _check("schedule.milestones are at least 0", list(self.milestones), all(m >= 0 for m in self.milestones))
+        _check("schedule.warmup_steps is at least 0", self.warmup_steps, self.warmup_steps >= 0)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """How the steps are made. `batch` and `ema` change what is learned, `accumulate` too where there is batch norm."""
+
+    batch: int = 24  # pictures per optimizer step, over all processes
+    accumulate: int = 24  # forward passes that share one step; several processes divide them, or else the pictures
+    ema: float = 0.0  # decay of the weight average that is evaluated and saved; 0 is off
+    channels_last: bool = True
+    compile: bool = False
+    bf16: bool = False
+    workers: int = 1  # processes that prepare pictures; 0 is the main process
+    log_steps: int = 20
+    checkpoint_minutes: float = 5.0
+    evaluate_steps: int = 0  # score and keep a snapshot every so many steps; 0 is only at the end
+    preview_steps: int = 0  # draw the preview pictures every so many steps; 0 is off
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.accumulate < 1 or self.batch % self.accumulate:
+            raise UserError(
+                f"loop.batch is a multiple of loop.accumulate, got {self.batch} and {self.accumulate}: "
+                "each of the `accumulate` forward passes of a step sees batch / accumulate pictures"
+            )
+        _check("loop.batch is at most a million", self.batch, self.batch <= 10**6)
+        _check("loop.ema is 0 (off) to below 1", self.ema, 0.0 <= self.ema < 1.0)
+        _check("loop.log_steps is at least 1", self.log_steps, self.log_steps >= 1)
+        for name in ("workers", "checkpoint_minutes", "evaluate_steps", "preview_steps"):
+            _check(f"loop.{name} is at least 0", getattr(self, name), getattr(self, name) >= 0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a run. `data`, `loss` and `evaluate` are the dataclasses of the task."""
+
+    task: str
+    model: dict[str, Any]  # name, then changes to its config: create_model(**model)
+    data: Any
+    loss: Any
+    evaluate: Any
+    paper: str = ""  # the published number this recipe is for
+    seed: int = 0
+    initial: str = ""  # weights to start from: a file or a shipped network's name
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    loop: Loop = field(default_factory=Loop)
+
+    def __post_init__(self) -> None:
+        _check("seed is 0 to 2**32 - 1", self.seed, 0 <= self.seed < 2**32)
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """The recipe in a TOML file, checked."""
+    return parse_recipe(_read_table(Path(path)))
+
+
+def parse_recipe(table: dict[str, Any]) -> Recipe:
+    """The recipe in a table of tables, checked; `as_table(recipe)` gives the table back."""
+    table = dict(table)
+    module = task_module(_taken(table, "task", str, "the recipe"))
+    model = _taken(table, "model", dict, "the recipe")
+    if not isinstance(model.get("name"), str):
+        raise UserError('the recipe\'s [model] table needs a name, for example name = "tiny"')
+    config = model_config(model["name"])
+    if not isinstance(config, module.Network):
+        fitting = [name for name in list_models() if isinstance(model_config(name), module.Network)]
+        task = module.__name__.rpartition(".")[2]
+        raise UserError(f"{model['name']} is no network for the task {task}; there are {', '.join(fitting)}")
+    from_table(type(config), dataclasses.asdict(config) | {k: v for k, v in model.items() if k != "name"}, "model")
+    parts = {
+        name: from_table(getattr(module, name.capitalize()), table.pop(name, {}), name)
+        for name in ("data", "loss", "evaluate")
+    }
+    known = {f.name: f for f in dataclasses.fields(Recipe)}
+    rest: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in known:
+            raise UserError(f"unknown key {key!r} in the recipe{_hint(key, known)}")
+        if key in ("optimizer", "schedule", "loop"):
+            kind = {"optimizer": Optimizer, "schedule": Schedule, "loop": Loop}[key]
+            rest[key] = from_table(kind, value, key)
+        else:
+            rest[key] = _typed(value, {"paper": str, "seed": int, "initial": str}[key], key)
+    return Recipe(task=module.__name__.rpartition(".")[2], model=model, **parts, **rest)
+
+
+def as_table(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain values, for checkpoints and metadata."""
+    table: dict[str, Any] = _plain(dataclasses.asdict(recipe))
+    return table
+
+
+def from_table(kind: type[T], table: Any, where: str) -> T:
+    """A dataclass from a TOML table; errors name the key as `where.key`."""
+    if not isinstance(table, dict):
+        raise UserError(f"{where} is a table, write [{where}] and its keys below; got {_shown(table)}")
+    hints = typing.get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values = {}
+    for key, value in table.items():
+        if key not in fields:
+            raise UserError(f"unknown key {where}.{key}{_hint(key, fields)}")
+        values[key] = _typed(value, hints[key], f"{where}.{key}")
+    needed = [
+        name
+        for name, f in fields.items()
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and name not in values
+    ]
+    if needed:
+        raise UserError(f"the recipe does not say {where}.{needed[0]}")
+    return kind(**values)
+
+
+def _read_table(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if (here := Path(os.path.abspath(path))) in seen:
+        raise UserError(f"recipe {path} extends itself")
+    if len(seen) > DEPTH:
+        raise UserError(f"recipe {seen[0]} extends more than {DEPTH} others; put what they say into fewer")
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise UserError(f"recipe {path} is larger than {LARGEST_FILE >> 10} KB; recipes name data, not hold it")
+        text = path.read_text("utf-8")
+        if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
+            raise UserError(f"recipe {path} has a line of more than {LONGEST_LINE} characters; divide it")
+        table = tomllib.loads(text)
+    except FileNotFoundError as error:
+        raise UserError(f"no recipe {path}; the published ones are in recipes/") from error
+    except UserError:
+        raise
+    except RecursionError as error:
+        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists") from error
+    except (OSError, ValueError) as error:  # also numbers of thousands of digits
+        raise UserError(f"recipe {path} is not readable TOML: {error}") from error
+    _refuse_odd(table, path)
+    if "extends" not in table:
+        return table
+    base = table.pop("extends")
+    if not isinstance(base, str):
+        raise UserError(f"extends names one recipe file, got {_shown(base)}")
+    return _merged(_read_table(path.parent / base, (*seen, here)), table)
+
+
+def _refuse_odd(value: Any, path: Path, depth: int = 0) -> None:
+    """What TOML can say and no recipe means: tables in tables without end, numbers beyond 64 bits."""
+    if depth > DEPTH:
+        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UserError(f"recipe {path} has a whole number beyond 64 bits; none is meant to be so large")
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _refuse_odd(one, path, depth + 1)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        old = base.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _taken(table: dict[str, Any], key: str, kind: type[T], where: str) -> T:
+    if key not in table:
+        raise UserError(f"{where} does not say {key}")
+    value: T = _typed(table.pop(key), kind, key)
+    return value
+
+
+def _typed(value: Any, kind: Any, where: str) -> Any:
+    """`value` as `kind` (a TOML type, a tuple of one, or one of a union), or an error that names the key."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        for choice in arguments:
+            try:
+                return None if choice is type(None) and value is None else _typed(value, choice, where)
+            except UserError:
+                continue
+    elif origin is tuple and isinstance(value, list):
+        inner = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(inner) == len(value):
+            return tuple(_typed(v, k, where) for v, k in zip(value, inner, strict=True))
+    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise UserError(f"{where} is a finite number, got {value}")
+        return float(value)
+    elif isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise UserError(f"{where} takes {_words(kind)}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _words(kind: Any) -> str:
+    names = {float: "a number", int: "a whole number", str: "a text in quotes", bool: "true or false", dict: "a table"}
+    if typing.get_origin(kind) is tuple:
+        arguments = typing.get_args(kind)
+        count = "a list of" if arguments[-1] is Ellipsis else f"a list of {len(arguments)}"
+        return f"{count} {names.get(arguments[0], str(arguments[0])).split(' ', 1)[-1]}s"
+    return names.get(kind, str(kind))
+
+
+def _hint(key: str, known: typing.Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,333 @@
+"""The state of a training run: what it has learned, where it is in the data, and the files it lives in.
+
+A run is a pure function of its recipe. Step t takes pictures t * batch to (t + 1) * batch of an endless sequence of
+shuffled epochs, and every random choice comes from the seed and the position in that sequence. So a checkpoint is
+the weights, their average, the optimizer and t, and a run that was killed ends in the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pixeldiff.errors import UserError
+from pixeldiff.models import create_model
+from pixeldiff.models.bipidinet import BiPiDiNet
+from pixeldiff.models.pidinet import PiDiNet, widen
+from pixeldiff.models.saving import load_model, read_metadata, save_model
+from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
+from pixeldiff.training.tasks import TaskProtocol, task_module
+from pixeldiff.weights import resolve, sha256
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+Key = tuple[int, int]  # (epoch, index) of a sample
+LAST = "last.safetensors"
+CHECKPOINT = "checkpoint.pt"
+
+
+class Positions:
+    """The keys of each forward pass of this process, from step `start` on: a batch sampler without state."""
+
+    def __init__(self, length: int, recipe: Recipe, start: int, steps: int, rank: int = 0, world: int = 1) -> None:
+        self.length, self.seed, self.start, self.steps = length, recipe.seed, start, steps
+        self.batch, self.rank, self.world = recipe.loop.batch, rank, world
+        whole, rest = divmod(recipe.loop.accumulate, world)
+        self.passes = whole if rest == 0 else recipe.loop.accumulate  # forward passes of this process in a step
+        self._epoch = -1
+        if self.batch % (self.passes * world):
+            raise UserError(
+                f"loop.batch = {self.batch} in {recipe.loop.accumulate} forward passes does not divide among {world} "
+                "processes; change loop.batch, loop.accumulate or the number of processes"
+            )
+
+    def __len__(self) -> int:
+        return (self.steps - self.start) * self.passes
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        part = self.batch // (self.world * self.passes)
+        for step in range(self.start, self.steps):
+            keys = self.keys(step)
+            for k in range(self.passes):
+                first = (k * self.world + self.rank) * part
+                yield keys[first : first + part]
+
+    def keys(self, step: int) -> list[Key]:
+        """All pictures of a step, over all processes."""
+        places = range(step * self.batch, (step + 1) * self.batch)
+        return [(p // self.length, int(self._order(p // self.length)[p % self.length])) for p in places]
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if self._epoch != epoch:
+            self._epoch = epoch
+            self._permutation = np.random.default_rng((self.seed, epoch)).permutation(self.length)
+        return self._permutation
+
+
+class Processes:
+    """This process among those that torchrun started, or alone."""
+
+    def __init__(self) -> None:
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        cuda = torch.cuda.is_available()
+        self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
+        if self.world > 1 and not dist.is_initialized():
+            # The others wait while the first process evaluates, so the patience is long.
+            dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=2))
+
+    def agree(self, loss: float, stop: bool) -> tuple[float, bool]:
+        """The mean loss over all processes, and whether any wants to stop."""
+        if self.world == 1:
+            return loss, stop
+        values = torch.tensor([loss, float(stop)], device=self.device, dtype=torch.float64)
+        dist.all_reduce(values)
+        return values[0].item() / self.world, values[1].item() > 0
+
+    def share(self, value: Any) -> Any:
+        """What the first process has, everywhere."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def close(self) -> None:
+        if self.world > 1:
+            dist.destroy_process_group()
+
+
+class Run:
+    """The state of a run and the files it lives in."""
+
+    def __init__(self, recipe: Recipe, out: Path, device: torch.device) -> None:
+        self.recipe, self.out, self.device = recipe, out, device
+        self.task: TaskProtocol = task_module(recipe.task).Task(recipe)
+        torch.manual_seed(recipe.seed)
+        self.model = create_model(**recipe.model).to(device)
+        if recipe.loop.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.average = copy.deepcopy(self.model).requires_grad_(False).eval()
+        options = recipe.optimizer
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), options.lr, options.betas, weight_decay=options.weight_decay
+        )
+        self.steps = max(1, math.ceil(recipe.schedule.epochs * len(self.task) / recipe.loop.batch))
+        self.step = 0
+        self.best = -math.inf
+        self.seconds = 0.0
+        self.recent: list[float] = []  # losses since the last logged step, and the seconds then
+        self.logged = 0.0
+        self.commit = _commit()  # now: a clone may be updated while a run goes on
+        self.entries = _digest(self.task)
+        self.initial_sha256 = ""
+
+    @property
+    def path(self) -> Path:
+        return self.out / CHECKPOINT
+
+    def placed(self, part: Tensor) -> Tensor:
+        """A part of a batch where and how the model wants it: one picture left in NCHW makes its first layers NCHW."""
+        wanted = torch.channels_last if self.recipe.loop.channels_last else torch.contiguous_format
+        return part.to(
+            self.device, non_blocking=True, memory_format=wanted if part.dim() == 4 else torch.preserve_format
+        )
+
+    def start(self) -> None:
+        """Begin a new run: from the weights that the recipe names, if it does."""
+        if self.recipe.initial:
+            _start_from(self.model, self.recipe.initial)
+            self.initial_sha256 = sha256(resolve(self.recipe.initial, ".safetensors"))
+            self.average.load_state_dict(self.model.state_dict())
+
+    def save(self) -> None:
+        """Write the weights, then the checkpoint, each whole or not at all: a finished run never lacks its weights."""
+        self.save_weights(LAST)
+        state = {
+            "step": self.step,
+            "best": self.best,
+            "seconds": self.seconds,
+            "recent": self.recent,
+            "logged": self.logged,
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "recipe": as_table(self.recipe),
+            "entries": self.entries,
+            "initial_sha256": self.initial_sha256,
+        }
+        temporary = self.path.with_suffix(".tmp")
+        try:
+            with temporary.open("wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def refuse_full_disk(self) -> None:
+        """Now, not after hours: a checkpoint holds the weights, their average and two moments, and stands beside it."""
+        needed = 5 * sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        if (free := shutil.disk_usage(self.out).free) < needed:
+            raise UserError(
+                f"{self.out} has room for {free / 1e6:.1f} MB, and a checkpoint of this run takes {needed / 1e6:.1f}; "
+                "make room or choose another --out"
+            )
+
+    def save_weights(self, name: str) -> None:
+        described = {
+            "task": self.recipe.task,
+            "recipe": as_table(self.recipe),
+            "commit": self.commit,
+            "steps": self.step,
+            "wall_clock_hours": round(self.seconds / 3600, 4),
+        }
+        if self.initial_sha256:
+            described["initial_sha256"] = self.initial_sha256
+        if self.task.labels:
+            described["labels"] = list(self.task.labels)
+        (self.out / name).parent.mkdir(exist_ok=True)
+        save_model(self.average, self.out / name, described)
+
+    def read(self) -> dict[str, Any] | None:
+        """The checkpoint in `out`, if there is one; an error if what is there is not of this recipe and data."""
+        if not self.path.exists():
+            if (weights := self.out / LAST).exists():  # of this recipe: begun again, it ends in the same bits
+                self._compare(read_metadata(weights).get("recipe", {}))
+            return None
+        try:
+            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
+            recipe = state["recipe"]
+        except Exception as error:  # torch.load raises whatever the damage happens to hit
+            raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
+        state["recipe"] = self._compare(recipe)
+        if state.get("entries", self.entries) != self.entries:  # older checkpoints do not say
+            raise UserError(f"{self.out} holds a run on other pictures than are in the data now; choose another --out")
+        return state
+
+    def _compare(self, table: dict[str, Any]) -> dict[str, Any]:
+        """The recipe of what is in `out`, complete; an error if it makes another run than this one."""
+        try:
+            old = as_table(parse_recipe(table))  # keys that are new since have defaults
+        except UserError as error:
+            raise UserError(f"{self.out} holds something else than runs ({error}); choose another --out") from error
+        new = as_table(self.recipe)
+        changed = [key for key in ("task", "model", "data", "loss", "seed", "initial") if old[key] != new[key]]
+        changed += ["loop.batch"] if old["loop"]["batch"] != new["loop"]["batch"] else []
+        if changed:
+            raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")
+        return old
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.initial_sha256 = state.get("initial_sha256", "")
+        self.step, self.seconds = state["step"], state["seconds"]
+        if state["recipe"]["evaluate"] == as_table(self.recipe)["evaluate"]:  # else there is no best score yet
+            self.best = state["best"]
+        self.recent, self.logged = state.get("recent", []), state.get("logged", self.seconds)  # older ones lack them
+        self.model.load_state_dict(state["model"])
+        self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        options = self.recipe.optimizer  # the rest of the run may have others; the loop sets lr at each step
+        for group in self.optimizer.param_groups:
+            group.update(betas=options.betas, weight_decay=options.weight_decay)
+
+    def update_average(self) -> None:
+        """theta' <- d theta' + (1 - d) theta, with a shorter memory in the first steps."""
+        decay = min(self.recipe.loop.ema, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for mean, now in zip(self.average.parameters(), self.model.parameters(), strict=True):
+                mean.lerp_(now, 1 - decay)
+            for held, new in zip(self.average.buffers(), self.model.buffers(), strict=True):
+                held.copy_(new)
+
+
+def _start_from(model: nn.Module, source: str) -> None:
+    try:
+        trained = load_model(source)
+    except UserError as error:
+        raise UserError(
+            f"initial = {source!r}: {error}; it names a shipped network or weights trained before"
+        ) from error
+    try:
+        if isinstance(model, PiDiNet) and isinstance(trained, PiDiNet) and model.config != trained.config:
+            widen(trained, model)
+        elif _learns_from(model, trained):
+            model.load_state_dict(trained.state_dict())
+        else:
+            raise UserError("another kind of network")
+    except (RuntimeError, UserError) as error:
+        raise UserError(
+            f"initial = {source!r} holds weights of another network than [model]; those of the same network, of a "
+            "narrower PiDiNet or of one with other sides can be used"
+        ) from error
+
+
+def _learns_from(model: nn.Module, trained: nn.Module) -> bool:
+    """Whether weights mean the same in both, for which their shapes are not enough."""
+    if not (isinstance(model, BiPiDiNet) and isinstance(trained, BiPiDiNet)):
+        return True
+    stage = {"binary_weights": model.config.binary_weights, "clip": model.config.clip}  # of two-stage training
+    return replace(trained.config, **stage) == model.config  # type: ignore[arg-type]
+
+
+def hold(out: Path) -> IO[bytes]:
+    """Make the folder, and keep other processes from training in it as long as the file is open."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / ".lock").open("wb")
+    except OSError as error:
+        raise UserError(f"cannot write into {out} ({error.strerror}); choose another --out") from error
+    if fcntl is not None:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: data workers would hold that after a kill -9
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise UserError(f"another process trains in {out}; wait for it or choose another --out") from error
+    return lock
+
+
+def clean(out: Path) -> None:
+    """Remove what a killed run left half written. Only where `hold` keeps others away."""
+    for path in (out / "checkpoint.tmp", out / "metrics.tmp", *out.glob(".*.tmp"), *out.glob("weights/.*.tmp")):
+        if path.is_file() and not path.is_symlink():  # we make no links
+            path.unlink()
+
+
+def _digest(task: TaskProtocol) -> str:
+    """What tells one training set from another: how many entries, and their names without folders."""
+    names = hashlib.sha256()
+    for index in range(len(task)):
+        names.update(task.name(index).rpartition("/")[2].encode() + b"\n")
+    return f"{len(task)} {names.hexdigest()}"
+
+
+def _commit() -> str:
+    """The commit of the code that runs, if it runs from a clone; "-dirty" if the clone has changes."""
+    here = Path(__file__)
+    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:  # the first command fails in an environment that lies inside somebody else's clone
+        for command in (["ls-files", "--error-unmatch", here.name], describe):
+            result = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return result.stdout.strip()

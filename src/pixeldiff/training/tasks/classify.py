@@ -1,0 +1,173 @@
+"""Classification: cross-entropy or a teacher's probabilities, top-1 and top-5.
+
+With a teacher (Hinton et al. 2015, as ReActNet uses it) the loss of a picture is
+
+    (1 - d) * cross-entropy(label) + d * T^2 * KL(softmax(teacher / T) || softmax(student / T)),    d = distillation
+
+Two-stage training (paper, section 7.2) is two recipes: the first with `binary_weights = false` in [model], the second
+with `initial` naming the first one's weights; both name the teacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff.data.cifar import SOURCE
+from pixeldiff.data.folders import find_root
+from pixeldiff.errors import UserError
+from pixeldiff.metrics.classes import accuracy
+from pixeldiff.models.bipidinet import BiPiDiNetConfig
+from pixeldiff.models.saving import load_model
+from pixeldiff.training.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
+from pixeldiff.training.tasks.pictures import normalise
+
+Network = BiPiDiNetConfig
+DATASETS = ("cifar100", "folder")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the pictures are and how they are augmented."""
+
+    root: str  # a folder, or its name under PIXELDIFF_DATA
+    dataset: str = "cifar100"  # or "folder": train/<class>/*.jpg and val/<class>/*.jpg
+    padding: int = 4  # cifar100: zeros on each side before the random window
+    size: int = 224  # folder: side of the training pictures
+    area: float = 0.08  # folder: smallest part of a picture that a window covers
+
+    def __post_init__(self) -> None:
+        if self.dataset not in DATASETS:
+            raise UserError(f"data.dataset is {' or '.join(DATASETS)}, got {self.dataset!r}")
+        if self.padding < 0 or self.size < 1 or not 0 < self.area <= 1:
+            raise UserError(
+                f"data needs padding >= 0, size >= 1 and 0 < area <= 1, got {self.padding}, {self.size}, {self.area}"
+            )
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The teacher, if any."""
+
+    teacher: str = ""  # a weights file; empty for labels only
+    distillation: float = 1.0  # d above: with a teacher, 1 leaves the labels out
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.distillation <= 1 or not self.temperature > 0:
+            raise UserError(
+                "loss.distillation is 0 to 1 and loss.temperature more than 0, "
+                f"got {self.distillation} and {self.temperature}"
+            )
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """The pictures that are scored: CIFAR-100 test, or the folder's val."""
+
+    pictures: int = 0  # only so many, evenly spaced; 0 is all
+    batch: int = 250
+
+    def __post_init__(self) -> None:
+        if self.pictures < 0 or self.batch < 1:
+            raise UserError(f"evaluate needs pictures >= 0 and batch >= 1, got {self.pictures} and {self.batch}")
+
+
+def data_of(described: Mapping[str, Any], stem: str, root: str = "") -> Data:
+    """How a network sees pictures: as the recipe in its file says, else as its stem does."""
+    table = described.get("recipe", {}).get("data", {})
+    dataset = table.get("dataset", "cifar100" if stem == "cifar" else "folder")
+    return Data(root, dataset, size=table.get("size", Data.size))
+
+
+def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:
+    """The training or the test split of a recipe's data."""
+    folders = "folders of pictures, <root>/train/<class> and <root>/val/<class>"
+    root = find_root(data.root, f"CIFAR-100: {SOURCE}" if data.dataset == "cifar100" else folders)
+    if data.dataset == "cifar100":
+        return CifarPictures(root, "train" if training else "test", seed, data.padding)
+    return FolderPictures(root, "train" if training else "val", seed, data.size, data.area)
+
+
+def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """T^2 * KL(teacher || student), the mean over pictures."""
+    t = temperature
+    log_student, log_teacher = F.log_softmax(student / t, 1), F.log_softmax(teacher / t, 1)
+    return t * t * F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
+
+
+def predict(model: nn.Module, pictures: Pictures, count: int = 0, batch: int = 250) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of `count` pictures (0: all), in eval mode."""
+    training, logits, labels = model.training, [], []
+    indices = spread(count, len(pictures))
+    device = next(model.parameters()).device
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(indices), batch):
+            images, right = pictures.plain(indices[start : start + batch])
+            logits.append(model(normalise(images.to(device))).float().cpu().numpy())
+            labels.append(right.numpy())
+    model.train(training)
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+class Task:
+    """Classification for the training loop; see TaskProtocol."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.data: Data = recipe.data
+        self.settings: Loss = recipe.loss
+        self.scored: Evaluate = recipe.evaluate
+        self.seed: int = recipe.seed
+        self.pictures = open_pictures(self.data, self.seed, training=True)
+        self.test = open_pictures(self.data, self.seed, training=False)
+        if self.test.names != self.pictures.names:
+            raise UserError(
+                f"the test pictures have {len(self.test.names)} classes, the training pictures "
+                f"{len(self.pictures.names)}; both need the same folders, or labels would not agree"
+            )
+        self.labels = self.pictures.names
+        self.teacher = load_model(self.settings.teacher).requires_grad_(False) if self.settings.teacher else None
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, key: Key) -> object:
+        return self.pictures.sample(key)
+
+    def name(self, index: int) -> str:
+        return self.pictures.name(index)
+
+    def collate(self, samples: list[object]) -> Batch:
+        return self.pictures.collate(samples)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        images, labels = batch
+        x = normalise(images)
+        logits = model(x)
+        if logits.shape[1] != len(self.labels):
+            raise UserError(
+                f"the network has {logits.shape[1]} classes, the pictures {len(self.labels)}; "
+                f"set classes = {len(self.labels)} in [model]"
+            )
+        if self.teacher is None:
+            return F.cross_entropy(logits, labels)
+        with torch.no_grad():
+            taught = self.teacher.to(x.device)(x)
+        if taught.shape != logits.shape:
+            raise UserError(f"the teacher has {taught.shape[1]} classes, the network {logits.shape[1]}")
+        d = self.settings.distillation
+        loss = d * distillation_loss(logits, taught, self.settings.temperature)
+        return loss if d == 1 else loss + (1 - d) * F.cross_entropy(logits, labels)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return accuracy(*predict(model, self.test, self.scored.pictures, self.scored.batch))
+
+    def preview(self, model: nn.Module) -> np.ndarray | None:
+        return None

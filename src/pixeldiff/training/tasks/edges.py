@@ -1,0 +1,224 @@
+"""Edge detection: the annotator-robust loss, the training pictures, and the score on a validation set.
+
+For pixel i of map j with probability p and label y (the share of annotators), the paper (section 6.1) has
+
+    l = -alpha log(1 - p)   if y = 0          alpha = lambda (1 - beta)
+        0                   if 0 < y < eta    beta = negatives / (negatives + positives) of the picture
+        -beta log p         otherwise         L = sum of l over pixels and maps
+
+Here p = sigmoid(logit), and the logarithms are taken on the logits. The loss of a batch is the mean of its
+pictures' L. L is a sum over pixels, so its gradient dwarfs Adam's eps, and the weight decay acts on weights
+without any gradient only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff.data.folders import BSDS500, find_root
+from pixeldiff.data.truth import Truth
+from pixeldiff.errors import UserError
+from pixeldiff.image import pad_to, read8
+from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
+from pixeldiff.models.pidinet import PiDiNetConfig
+from pixeldiff.training.tasks.edge_pairs import (
+    LARGEST_SCALE,
+    SMALLEST,
+    EdgePairs,
+    Pair,
+    collate,
+    list_pairs,
+    read_label_shares,
+    read_pair,
+)
+from pixeldiff.training.tasks.pictures import normalise
+
+Network = PiDiNetConfig
+LOOKED_AT = 32  # labels that are read before training begins
+PREVIEW_PIXELS = 10**6  # larger pictures are drawn smaller
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the training pairs are and how they are augmented."""
+
+    root: str  # a folder, or its name under PIXELDIFF_DATA
+    sources: tuple[str, ...]  # splits, lists or "images:labels" folders; see edge_data.list_pairs
+    rotations: int = 1  # 16 is HED's: every 22.5 degrees
+    flips: bool = False
+    scales: tuple[float, ...] = (1.0,)  # HED's are 1, 0.5, 1.5
+    crop: int = 0  # side of the random square windows; 0 is the whole picture
+    fill: bool = False  # windows of rotated pictures: false keeps to the inscribed rectangle, true mirrors beyond
+    colour: float = 0.0  # up to 0.5: contrast and brightness vary by so much, saturation by twice, tint by a quarter
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise UserError("data.sources names at least one split, list or pair of folders")
+        if (
+            self.rotations < 1
+            or self.crop < 0
+            or not self.scales
+            or not all(0 < s < LARGEST_SCALE for s in self.scales)
+        ):
+            raise UserError(
+                f"data needs rotations >= 1, crop >= 0 and scales between 0 and {LARGEST_SCALE}, "
+                f"got {self.rotations}, {self.crop} and {list(self.scales)}"
+            )
+        if 0 < self.crop < SMALLEST:
+            raise UserError(f"data.crop is 0 (whole pictures) or at least {SMALLEST} pixels, got {self.crop}")
+        if self.fill and not self.crop:
+            raise UserError("data.fill is for windows; give data.crop their side, or leave fill out")
+        if not 0 <= self.colour <= 0.5:
+            raise UserError(f"data.colour is how much colours vary, 0 to 0.5, got {self.colour}")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Constants of the annotator-robust loss (`balance` is the paper's lambda)."""
+
+    eta: float = 0.3
+    balance: float = 1.1
+
+    def __post_init__(self) -> None:
+        if not 1 / 255 < self.eta <= 1:
+            raise UserError(f"loss.eta is the share of annotators that makes an edge, 1/255 to 1, got {self.eta}")
+        if not self.balance > 0:
+            raise UserError(f"loss.balance weighs the pixels without an edge and is more than 0, got {self.balance}")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """The pictures that are scored while training, and the first four of them drawn. No sources: no scores."""
+
+    root: str = ""  # as data.root, which is the default
+    sources: tuple[str, ...] = ()
+    every: int = 1  # only every so many pictures
+    thresholds: int = 99  # fewer are quicker and a little lower
+    max_dist: float = BSDS_MAX_DIST  # NYUD: 0.011
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.thresholds < 1:
+            raise UserError(f"evaluate.every and .thresholds are at least 1, got {self.every} and {self.thresholds}")
+        if not 0 < self.max_dist < 1:
+            raise UserError(f"evaluate.max_dist is a part of the image diagonal, 0 to 1, got {self.max_dist}")
+
+
+def robust_loss(logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: float = 1.1) -> Tensor:
+    """The loss above, one value per picture (N,): `logits` are maps (N, 1, H, W), `label` is y in [0, 1]."""
+    negative, positive = label == 0, label >= eta
+    pixels = (1, 2, 3)
+    negatives, positives = negative.sum(pixels), positive.sum(pixels)
+    beta = negatives / (negatives + positives).clamp(min=1)
+    weight = positive * beta.view(-1, 1, 1, 1) + negative * (balance * (1 - beta)).view(-1, 1, 1, 1)
+    target = positive.to(logits[0].dtype)
+    total = torch.zeros(len(label), device=label.device)
+    for z in logits:
+        total = total + F.binary_cross_entropy_with_logits(z.float(), target, weight, reduction="none").sum(pixels)
+    return total
+
+
+def logits_of(model: nn.Module, image: np.ndarray) -> list[Tensor]:
+    """The five maps of an RGB picture, without gradients."""
+    height, width = image.shape[:2]
+    pixels = torch.from_numpy(np.ascontiguousarray(pad_to(image, SMALLEST)))
+    device = next(model.parameters()).device
+    with torch.no_grad():
+        maps = model.side_logits(normalise(pixels.permute(2, 0, 1)[None].to(device)))  # type: ignore[operator]
+    return [one[:, :, :height, :width] for one in maps]
+
+
+def as_edges(logits: list[Tensor]) -> np.ndarray:
+    """The edge map of these logits, float32 (H, W) in [0, 1]."""
+    edges: np.ndarray = torch.sigmoid(logits[-1])[0, 0].float().cpu().numpy()
+    return edges
+
+
+class Task:
+    """Edges for the training loop; see TaskProtocol."""
+
+    labels = ()
+
+    def __init__(self, recipe: Any) -> None:
+        data: Data = recipe.data
+        self.settings: Loss = recipe.loss
+        self.scored: Evaluate = recipe.evaluate
+        pairs = _all_pairs(data.root, data.sources)
+        _look_at(pairs, self.settings.eta)
+        self.pairs = EdgePairs(
+            pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour
+        )
+        self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
+        if scaled := [pair for pair in self.held_out if pair.scale != 1]:
+            raise UserError(
+                f"evaluate.sources asks for {scaled[0].image} at scale {scaled[0].scale:g}, but pictures are scored as "
+                "they are; give a list without other scales"
+            )
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        return self.pairs[key]
+
+    def name(self, index: int) -> str:
+        return self.pairs.name(index)
+
+    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return collate(samples)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        images, labels = batch
+        logits = model.side_logits(normalise(images))  # type: ignore[operator]
+        return robust_loss(logits, labels / 255, self.settings.eta, self.settings.balance).mean()
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """ODS, OIS and AP of the benchmark (NMS radius 1) on the held-out pictures, and their mean loss.
+
+        The loss is of whole pictures, so it is larger than that of windows; where it rises, the network overfits.
+        """
+        if not self.held_out:
+            return {}
+        counts, losses = [], []
+        for pair in self.held_out:
+            image, label = read_pair(pair)
+            logits = logits_of(model, image)
+            shares = torch.from_numpy(label).to(logits[0].device)[None, None] / 255
+            losses.append(robust_loss(logits, shares, self.settings.eta, self.settings.balance).item())
+            truth = Truth((pair.label,)).load()
+            counts.append(evaluate_image(as_edges(logits), truth, self.scored.thresholds, self.scored.max_dist))
+        summary = summarise(counts)
+        return {"ods": summary.ods, "ois": summary.ois, "ap": summary.ap, "held_out_loss": sum(losses) / len(losses)}
+
+    def preview(self, model: nn.Module) -> np.ndarray | None:
+        """Four pictures side by side, their edges below, white on black."""
+        pairs = (self.held_out or self.pairs.pairs)[:4]
+        columns = []
+        for pair in pairs:
+            image = read8(pair.image)
+            step = math.ceil(math.sqrt(image.shape[0] * image.shape[1] / PREVIEW_PIXELS))
+            image = image[::step, ::step]
+            edges = np.rint(as_edges(logits_of(model, image)) * 255).astype(np.uint8)
+            columns.append(np.concatenate([image, np.repeat(edges[..., None], 3, axis=2)]))
+        height = max(column.shape[0] for column in columns)
+        return np.concatenate([np.pad(c, ((0, height - c.shape[0]), (0, 0), (0, 0))) for c in columns], axis=1)
+
+
+def _look_at(pairs: list[Pair], eta: float) -> None:
+    """Refuse wrong labels before training begins. One may be without an edge; from a set of such nothing is learned."""
+    some = pairs[:: math.ceil(len(pairs) / LOOKED_AT)]
+    if not any([(read_label_shares(pair.label) >= eta * 255).any() for pair in some]):  # all are read
+        raise UserError(
+            f"none of {len(some)} labels marks an edge, {some[0].label} is the first: labels are black, bright where "
+            f"at least loss.eta = {eta:g} of the annotators saw one"
+        )
+
+
+def _all_pairs(root: str, sources: tuple[str, ...]) -> list[Pair]:
+    return [pair for source in sources for pair in list_pairs(find_root(root, BSDS500), source)]

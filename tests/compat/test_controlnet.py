@@ -1,0 +1,222 @@
+"""The ControlNet-style detector, the ComfyUI node, and what they must share with EdgeDetector."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pixeldiff import EdgeDetector, UserError
+from pixeldiff.compat.controlnet import PidiNetDetector
+from pixeldiff.runtime.engine import onnxruntime
+from pixeldiff.runtime.formats import grey_levels
+from pixeldiff.runtime.stream import Options
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def detector(edge_onnx):
+    return PidiNetDetector.from_pretrained(edge_onnx)
+
+
+@pytest.fixture
+def photo(rng):
+    return rng.integers(0, 256, (50, 70, 3), dtype=np.uint8)
+
+
+def test_without_a_resolution_the_map_is_the_detectors_own(detector, photo, edge_onnx):
+    expected = grey_levels(EdgeDetector(edge_onnx)(photo))
+    result = detector(Image.fromarray(photo))
+    assert isinstance(result, Image.Image)
+    assert result.mode == "RGB"
+    np.testing.assert_array_equal(np.asarray(result), np.repeat(expected[..., None], 3, axis=2))
+    np.testing.assert_array_equal(detector(photo, output_type="np"), np.asarray(result))
+
+
+def test_lists_give_lists(detector, photo):
+    results = detector([photo, photo[:33, :40]], output_type="np")
+    assert [one.shape for one in results] == [(50, 70, 3), (33, 40, 3)]
+    np.testing.assert_array_equal(results[1], detector(photo[:33, :40], output_type="np"))
+
+
+@pytest.mark.parametrize(("resolution", "size"), [(64, (64, 64)), (128, (128, 192)), (100, (128, 128))])
+def test_resolutions_are_the_shorter_side_on_a_grid_of_64(detector, photo, resolution, size):
+    assert detector(photo, resolution, resolution, output_type="np").shape[:2] == size
+    assert detector(photo, image_resolution=resolution, output_type="np").shape[:2] == size
+    assert detector(photo, detect_resolution=resolution, output_type="np").shape[:2] == (50, 70)
+
+
+def test_controlnet_preprocessing_is_bgr_without_normalisation(edge_onnx, photo):
+    session = onnxruntime.InferenceSession(edge_onnx, providers=["CPUExecutionProvider"])
+    bgr = photo[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
+    (expected,) = session.run(["edges"], {"image": bgr})
+    old = PidiNetDetector.from_pretrained(edge_onnx, preprocess="controlnet")
+    (found,) = old.maps([photo])
+    np.testing.assert_allclose(found, expected[0, 0], atol=1e-5)
+
+
+def test_styles(detector, photo):
+    soft = detector.maps([photo])[0]
+    safe = detector(photo, safe=True, output_type="np")[..., 0]
+    np.testing.assert_array_equal(safe, np.round(np.minimum((soft * 3).astype(int), 2) / 2 * 255))
+    filtered = detector(photo, apply_filter=True, output_type="np")[..., 0]
+    np.testing.assert_array_equal(filtered, 255 * (soft > 0.5))
+    assert set(np.unique(detector(photo, scribble=True, output_type="np"))) <= {0, 255}
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_the_filter_comes_before_the_safe_levels(detector, photo, safe):
+    soft = detector.maps([photo])[0]
+    between = (soft > 0.5) & (soft < 2 / 3)  # the other order would make these black
+    assert between.any()
+    drawn = detector(photo, safe=safe, apply_filter=True, output_type="np")[..., 0]
+    np.testing.assert_array_equal(drawn, 255 * (soft > 0.5))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u4", "u8", ">i4"])
+def test_wide_whole_numbers_are_levels(detector, photo, dtype):
+    levels = photo // 2  # of which int8 has no more
+    expected = detector(levels, output_type="np")
+    np.testing.assert_array_equal(detector(levels.astype(dtype), output_type="np"), expected)
+    grey = levels[..., 0]
+    np.testing.assert_array_equal(detector(grey.astype(dtype), output_type="np"), detector(grey, output_type="np"))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u2", ">u2"])
+def test_numbers_with_a_full_scale_of_their_own(detector, photo, dtype):
+    scaled = photo.astype(np.uint16) * 257 if dtype.endswith("u2") else photo / 255
+    expected = detector(photo, output_type="np")
+    np.testing.assert_array_equal(detector(scaled.astype(dtype), output_type="np"), expected)
+
+
+def test_truth_values_are_black_and_white(detector, photo):
+    mask = photo[..., 0] > 128
+    expected = detector(np.where(mask, np.uint8(255), np.uint8(0)), output_type="np")
+    np.testing.assert_array_equal(detector(mask, output_type="np"), expected)
+
+
+@pytest.mark.parametrize("wrong", [np.full((9, 9, 3), 256), np.full((9, 9, 3), -1), np.full((9, 9, 3), 255.0)])
+def test_numbers_without_a_scale_are_refused(detector, wrong):
+    with pytest.raises(UserError, match="pixels"):
+        detector(wrong)
+
+
+@pytest.mark.parametrize("old", [{"return_pil": True}, {"return_pil": False}, {"output_type": False}])
+def test_the_words_of_older_programs(detector, photo, old):
+    with pytest.warns(DeprecationWarning, match='use output_type="pil" or "np"'):
+        result = detector(photo, **old)
+    assert isinstance(result, Image.Image if old == {"return_pil": True} else np.ndarray)
+    np.testing.assert_array_equal(np.asarray(result), detector(photo, output_type="np"))
+
+
+def test_unknown_keywords_change_nothing_and_are_told(detector, photo):
+    with pytest.warns(UserWarning, match="without effect here: upscale_method, steps"):
+        result = detector(photo, output_type="np", upscale_method="INTER_AREA", steps=3)
+    np.testing.assert_array_equal(result, detector(photo, output_type="np"))
+
+
+def test_words_and_their_order_are_those_of_controlnet_aux(edge_onnx, detector, photo):
+    positional = PidiNetDetector.from_pretrained(edge_onnx.parent, edge_onnx.name, None, True)
+    by_name = PidiNetDetector.from_pretrained(
+        pretrained_model_or_path=edge_onnx.parent, filename=edge_onnx.name, cache_dir=None, local_files_only=False
+    )
+    expected = detector(photo, 128, 64, safe=True, output_type="np", scribble=False, apply_filter=False)
+    for one in (positional, by_name):
+        np.testing.assert_array_equal(one(photo, 128, 64, True, "np", False, False), expected)
+
+
+def test_size_is_what_the_network_sees(edge_onnx, detector, rng):
+    photo = rng.integers(0, 256, (60, 1100, 3), dtype=np.uint8)
+    own = EdgeDetector(edge_onnx)
+
+    def drawn(edges):
+        return np.repeat(grey_levels(edges)[..., None], 3, axis=2)
+
+    for size in (None, "full", 500):
+        np.testing.assert_array_equal(detector(photo, output_type="np", size=size), drawn(own(photo, size=size)))
+    assert (detector(photo, output_type="np") != detector(photo, output_type="np", size="full")).any()
+    # A resolution that was asked for is kept to, however large; both together mean both.
+    wide = rng.integers(0, 256, (64, 1152, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np"), drawn(own(wide, size="full")))
+    np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np", size=500), drawn(own(wide, size=500)))
+    with pytest.raises(UserError, match="size is the longest side"):
+        detector(photo, size=1)
+
+
+def test_scribble_thickens_a_line():
+    from pixeldiff.compat.controlnet import _pen
+
+    drawn = np.zeros((60, 60), np.uint8)
+    drawn[:, 25:35] = 255
+    np.testing.assert_array_equal(np.flatnonzero(_pen(drawn)[30]), np.arange(25 - 6, 35 + 6))
+    assert not _pen(np.zeros((9, 9), np.uint8)).any()
+
+
+def test_names_of_hub_repositories_and_mistakes(tmp_path, edge_onnx, detector, photo):
+    from pixeldiff.compat.controlnet import _weights
+
+    with pytest.warns(UserWarning, match="nothing is downloaded"):
+        assert _weights("someone/Annotators", None) == "tiny"
+    (tmp_path / "a.onnx").write_bytes(edge_onnx.read_bytes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert PidiNetDetector.from_pretrained(tmp_path).to("cuda").detector.name == "small-random"
+    with pytest.raises(UserError, match="preprocess is one of"):
+        PidiNetDetector.from_pretrained(edge_onnx, preprocess="bgr")
+    with pytest.raises(UserError, match="output_type"):
+        detector(photo, output_type="cv2")
+    with pytest.raises(UserError, match="resolution"):
+        detector(photo, detect_resolution=0)
+
+
+def load_pack():
+    spec = importlib.util.spec_from_file_location("comfyui_pixeldiff", ROOT / "comfyui" / "__init__.py")
+    pack = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pack)
+    return pack
+
+
+def test_comfyui_node(edge_onnx, rng):
+    pack = load_pack()
+    node = pack.NODE_CLASS_MAPPINGS["PixeldiffEdges"]
+    assert set(pack.NODE_DISPLAY_NAME_MAPPINGS) == set(pack.NODE_CLASS_MAPPINGS)
+    inputs = node.INPUT_TYPES()["required"]
+    assert inputs["model"][1]["default"] in inputs["model"][0]
+    batch = torch.from_numpy(rng.random((3, 40, 50, 3), dtype=np.float32))
+    options = {"model": str(edge_onnx)}
+    (edges,) = getattr(node(), node.FUNCTION)(batch, **options)
+    assert edges.shape == batch.shape
+    expected = EdgeDetector(edge_onnx)(list(batch.numpy()))
+    np.testing.assert_allclose(edges[..., 0], np.stack(expected), atol=1e-6)
+    (inverted,) = node().detect(batch, **options, invert=True)
+    torch.testing.assert_close(inverted, 1 - edges)
+    (hard,) = node().detect(batch, **options, threshold=0.5)
+    torch.testing.assert_close(hard, (edges >= 0.5).float())
+    (thin,) = node().detect(batch, **options, threshold=0.3, thin=True)
+    wanted = [
+        Options(thin=True, threshold=0.3).finish(one) for one in EdgeDetector(edge_onnx)(list(batch.numpy()), thin=True)
+    ]
+    np.testing.assert_array_equal(thin[..., 0], np.stack(wanted))
+    transparent = torch.cat([batch, torch.ones(3, 40, 50, 1)], dim=-1)
+    for preprocess in ("correct", "controlnet"):
+        opaque, through = (node().detect(one, **options, preprocess=preprocess)[0] for one in (batch, transparent))
+        torch.testing.assert_close(through, opaque, atol=1e-5, rtol=0)
+    # The model is kept between runs, and the other preprocessing is another one.
+    assert pack._detector(str(edge_onnx), "correct") is pack._detector(str(edge_onnx), "correct")
+    (old,) = node().detect(batch, **options, preprocess="controlnet")
+    assert not torch.allclose(old, edges)
+
+
+def test_comfyui_size(edge_onnx, rng):
+    node = load_pack().NODE_CLASS_MAPPINGS["PixeldiffEdges"]
+    kind, widget = node.INPUT_TYPES()["optional"]["size"]
+    assert (kind, widget["default"]) == ("INT", 0)
+    photo = rng.random((40, 1100, 3), dtype=np.float32)
+    own = EdgeDetector(edge_onnx)
+    for given, size in ((0, None), (512, 512), (2048, "full")):
+        (edges,) = node().detect(torch.from_numpy(photo)[None], model=str(edge_onnx), size=given)
+        np.testing.assert_allclose(edges[0, ..., 0], own(photo, size=size), atol=1e-6)

@@ -1,0 +1,169 @@
+"""The page: its arithmetic in node, and in a real Chromium a picture dropped on it, with a server and without.
+
+Needs node, and for the browser chromium (Debian's package) and `make web` once; skipped otherwise.
+"""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from pixeldiff import EdgeDetector, _native, image
+from pixeldiff.runtime.edges import _thinned, seen_size
+from pixeldiff.runtime.stream import Options
+
+WEB = Path(__file__).parents[2] / "web"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+
+
+def in_chromium(test):
+    for mark in (
+        pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+        pytest.mark.skipif(not (WEB / "node_modules").is_dir(), reason="web/node_modules is missing; run make web"),
+    ):
+        test = mark(test)
+    return test
+
+
+def node(script, *arguments):
+    command = ["node", str(WEB / "test" / script), *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def page_maps(what, array, dtype, tmp_path, *sizes):
+    """An array after a function of the page's maps.js."""
+    array.tofile(tmp_path / "in")
+    node("maps.mjs", what, tmp_path / "in", tmp_path / "out", *array.shape[:2], *sizes)
+    return np.fromfile(tmp_path / "out", dtype)
+
+
+def soft_map(rng, height, width):
+    """Blurred noise with crests, plateaus and zeros."""
+    coarse = rng.random((height // 5 + 2, width // 5 + 2), dtype=np.float32)
+    return np.clip(1.6 * image.resize(coarse, (height, width)) - 0.4, 0, 1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 7), (7, 1), (3, 2), (33, 41), (121, 163)])
+def test_thin_lines_of_the_page_are_those_of_the_command(height, width, rng, tmp_path):
+    for soft in (soft_map(rng, height, width), rng.random((height, width), dtype=np.float32)):
+        found = page_maps("nms", soft, np.float32, tmp_path).reshape(height, width)
+        # Compilers that fuse multiplication and addition round differently, and a few crests with them.
+        assert np.mean(np.abs(found - _native.nms(soft, 1)) > 1e-6) <= 1e-3
+        mask = (soft >= 0.4).astype(np.uint8)
+        assert np.array_equal(page_maps("thin", mask, np.uint8, tmp_path).reshape(height, width), _native.thin(mask))
+
+
+@pytest.mark.parametrize("size", [(121, 163), (300, 401), (512, 700)])
+def test_thin_lines_of_reduced_pictures_are_those_of_the_command(size, rng, tmp_path):
+    soft = soft_map(rng, 121, 163)
+    found = page_maps("thinLines", soft, np.float32, tmp_path, *size).reshape(size)
+    expected = _thinned(soft[None], size)[0]
+    assert expected.any()
+    assert np.mean(np.abs(found - expected) > 1e-6) <= 1e-3
+
+
+@pytest.mark.parametrize("size", [(1, 1), (16, 30), (50, 37), (120, 163)])
+def test_sizes_of_the_page_are_those_of_the_command(size, rng, tmp_path):
+    picture = rng.integers(0, 256, (121, 163, 4), dtype=np.uint8)
+    small = page_maps("reduce", picture, np.uint8, tmp_path, *size).reshape(*size, 4)
+    assert np.array_equal(small[..., :3], image.reduce(np.ascontiguousarray(picture[..., :3]), size))
+    soft = rng.random((50, 37), dtype=np.float32)
+    large = page_maps("resize", soft, np.float32, tmp_path, *size).reshape(size)
+    np.testing.assert_allclose(large, image.resize(soft, size), rtol=0, atol=1e-6)
+
+
+def test_the_page_reduces_by_the_same_rule(rng):
+    asked = [(int(h), int(w), size) for h, w in rng.integers(1, 6000, (60, 2)) for size in (None, "full", 32, 1000)]
+    asked += [(7, side, None) for side in range(790, 1010)]
+    seen = json.loads(node("maps.mjs", "seen", json.dumps(asked)))
+    assert [tuple(one) for one in seen] == [seen_size((h, w), size) for h, w, size in asked]
+
+
+@pytest.fixture
+def picture(tmp_path, rng):
+    image = Image.fromarray(rng.integers(90, 130, (445, 600, 3), dtype=np.uint8))
+    ImageDraw.Draw(image).ellipse((110, 75, 440, 370), fill=(220, 40, 30))
+    image.save(tmp_path / "picture.png")
+    return tmp_path / "picture.png"
+
+
+@pytest.fixture
+def server(edge_onnx):
+    """The address of `pixeldiff serve`."""
+    command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--weights", str(edge_onnx)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    yield child.stdout.readline().strip() + "/"
+    child.terminate()
+    child.wait(30)
+
+
+@pytest.fixture
+def static(edge_onnx, tmp_path):
+    """The address of a plain file server with the built page."""
+    site = tmp_path / "site"
+    environment = os.environ | {"PIXELDIFF_WEIGHTS": str(edge_onnx.parent), "PIXELDIFF_WEB_OUT": str(site)}
+    subprocess.run(["npm", "run", "--silent", "build"], cwd=WEB, env=environment, check=True, capture_output=True)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=site)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{files.server_address[1]}/"
+        files.shutdown()
+
+
+def shown(address, picture, tmp_path, **settings):
+    """The grey levels that the page shows for a picture, and its message."""
+    message = node("drop.mjs", CHROMIUM, address, picture, tmp_path / "map", json.dumps(settings))
+    content = (tmp_path / "map").read_bytes()
+    width, height = np.frombuffer(content[:8], "<u4")
+    return np.frombuffer(content[8:], np.uint8).reshape(height, width), message
+
+
+@in_chromium
+@pytest.mark.parametrize("mode", ["server", "static"])
+def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_onnx, tmp_path):
+    address = request.getfixturevalue(mode)
+    detector = EdgeDetector(edge_onnx)
+    found, _ = shown(address, picture, tmp_path)
+    assert np.abs(found - 255 * detector(picture)).max() <= 2
+    found, message = shown(address, picture, tmp_path, size="512", thin=True)
+    close = np.abs(found - 255 * detector(picture, size=512, thin=True)) <= 2
+    assert np.mean(close) >= 0.999  # another rounding before can move a crest
+    assert "reduced to 512 × 380" in message
+    found, _ = shown(address, picture, tmp_path, thin=True, threshold="40")
+    lines = Options(thin=True, threshold=0.4).finish(detector(picture, thin=True))
+    assert np.mean(found == 255 * lines) >= 0.999
+    assert lines.any()
+
+
+@in_chromium
+def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_onnx, rng, tmp_path):
+    photo = Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((4000, 3000))
+    photo.save(tmp_path / "photo.jpg", quality=95, subsampling=0)
+    found, message = shown(static, tmp_path / "photo.jpg", tmp_path)
+    assert "4000 × 3000" in message
+    assert "reduced to 800 × 600" in message
+    expected = 255 * EdgeDetector(edge_onnx)(tmp_path / "photo.jpg")
+    assert np.mean(np.abs(found - expected) <= 2) >= 0.999
+
+
+@in_chromium
+def test_controls_go_off_after_a_refused_picture(server, tmp_path):
+    Image.new("RGB", (32, 32)).save(tmp_path / "icon.png", "ICO")  # the browser shows it, the server does not take it
+    command = ["node", WEB / "test" / "drop.mjs", CHROMIUM, server, tmp_path / "icon.png", tmp_path / "map"]
+    run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
+    assert run.returncode == 1
+    assert "not a picture of a known format" in run.stderr
+    assert "controls" not in run.stderr

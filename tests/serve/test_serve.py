@@ -1,0 +1,404 @@
+"""The web server: results equal the detector's, limits, refusals in words, headers, and what a page needs."""
+
+import asyncio
+import contextlib
+import io
+import socket
+import threading
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from pixeldiff import EdgeDetector, cli
+from pixeldiff.runtime.stream import Options
+from pixeldiff.serve import app as serving
+from pixeldiff.serve import connections, uploads
+from tests.conftest import BAD_PICTURES, _png_of_size
+
+
+@pytest.fixture(scope="module")
+def client(edge_onnx):
+    with TestClient(serving.create_app({"tiny": edge_onnx})) as client:
+        yield client
+
+
+@pytest.fixture
+def picture(rng):
+    return rng.integers(0, 256, (40, 57, 3), dtype=np.uint8)
+
+
+def png(picture):
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_onnx):
+    expected = Options().encode(EdgeDetector(edge_onnx, threads=1)(picture))
+    for kind in ("image/png", "application/octet-stream", "application/x-www-form-urlencoded", None):
+        answer = client.post("/api/edges", content=png(picture), headers={"Content-Type": kind} if kind else {})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+        assert answer.content == expected
+    form = client.post("/api/edges", files={"image": ("../x.png", png(picture), "image/png")}, data={"a": "b"})
+    assert form.content == expected
+
+
+@pytest.mark.parametrize("name", ["png", "webp", "svg", "npy"])
+def test_formats_and_options(name, client, picture, edge_onnx):
+    options = {"threshold": 0.4, "thin": True, "invert": True}
+    answer = client.post("/api/edges", content=png(picture), params={"format": name, **options})
+    edges = EdgeDetector(edge_onnx, threads=1)(picture, thin=True)
+    assert answer.content == Options(name, True, 0.4, True).encode(edges)
+    assert answer.headers["content-type"] == serving.MEDIA[name]
+
+
+def test_models_health_and_description(client):
+    assert client.get("/api/models").json() == [{"name": "tiny", "default": True, "licence": None}]
+    assert client.get("/healthz").json() == {"status": "ok", "pending": 0}
+    described = client.get("/openapi.json").json()
+    assert set(described["paths"]) == {"/api/edges", "/api/models", "/healthz"}
+    assert {"200", "413", "415", "422", "503"} <= set(described["paths"]["/api/edges"]["post"]["responses"])
+
+
+@pytest.mark.parametrize("name", BAD_PICTURES)
+def test_bad_pictures_are_refused_in_words(name, client, bad_pictures):
+    answer = client.post("/api/edges", content=(bad_pictures / name).read_bytes())
+    expected = {"text.jpg": 415, "empty.png": 422, "bomb.png": 413}.get(name, 422)
+    assert answer.status_code == expected
+    assert answer.json()["error"]
+    assert client.get("/healthz").json()["pending"] == 0
+
+
+def test_sound_pictures_of_other_kinds_are_not_called_damaged(client):
+    for pixels, says in (
+        (np.full((9, 9), 70000, np.int32), "8 or 16 bits"),
+        (np.full((9, 9), 2.0, "f4"), "full scale"),
+    ):
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "TIFF")
+        answer = client.post("/api/edges", content=file.getvalue())
+        assert answer.status_code == 422
+        assert says in answer.json()["error"]
+
+
+def test_names_of_networks_may_be_any(edge_onnx):
+    offered = TestClient(serving.create_app({"mro": edge_onnx, "_v1_": edge_onnx})).get("/api/models").json()
+    assert [one["name"] for one in offered] == ["mro", "_v1_"]
+
+
+def test_other_refusals(client, picture):
+    def refused(**request):
+        answer = client.post("/api/edges", **request)
+        return answer.status_code, answer.json()["error"]
+
+    status, reason = refused(content=_png_of_size(9000, 9000))
+    assert (status, "50 megapixels" in reason) == (413, True)
+    status, reason = refused(content=b"{}", headers={"Content-Type": "application/json"})
+    assert (status, "not application/json" in reason) == (415, True)
+    assert refused(content=png(picture), headers={"X-Long": "x" * 20000})[0] == 431
+    assert refused(content=png(picture), params={"threshold": 2})[0] == 422
+    assert refused(content=png(picture), params={"threshold": "nan"})[0] == 422
+    assert refused(content=png(picture), params={"format": "exe"})[0] == 422
+    status, reason = refused(content=png(picture), params={"treshold": 0.3})
+    assert (status, "no option treshold" in reason, "threshold" in reason) == (422, True, True)
+    assert refused(content=png(picture), params={"model": "../../etc/passwd"})[0] == 422
+    assert refused(content=b"x", headers={"Content-Type": "multipart/form-data"})[0] == 422
+    assert refused(content=b"x", headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
+    assert refused(files={"image": (None, "no file")})[0] == 422
+    form = b'--y\r\nContent-Disposition: form-data; name="i"; filename="p.png"\r\n\r\n' + png(picture)
+    assert refused(content=form, headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
+    status, reason = refused(content=b"x" * (uploads.MAX_BYTES + 1))
+    assert (status, "32 MB" in reason) == (413, True)
+
+
+def test_a_body_without_length_is_cut_off_at_the_limit(monkeypatch):
+    monkeypatch.setattr(uploads, "MAX_BYTES", 100_000)
+    sent = []
+
+    async def endless():
+        while True:
+            sent.append(1)
+            yield bytes(1000)
+
+    with pytest.raises(uploads.Refused, match="larger than"):
+        asyncio.run(uploads.read_body(endless(), None, uploads.Room()))
+    assert 100 < len(sent) < 200
+
+
+@pytest.mark.parametrize("method", ["get", "put", "delete", "options"])
+def test_wrong_methods_and_pages(method, client):
+    assert getattr(client, method)("/api/edges").status_code in (404, 405)
+    assert getattr(client, method)("/no-such-page").status_code in (404, 405)
+
+
+def test_the_page_and_its_headers(client):
+    for path, kind in {
+        "/": "text/html",
+        "/app.js": "javascript",
+        "/engine.js": "javascript",
+        "/style.css": "css",
+    }.items():
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert kind in answer.headers["content-type"]
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in answer.headers
+    for path in ("/..%2fapp.py", "/%2e%2e/app.py", "/__init__.py"):
+        assert client.get(path).status_code == 404
+    # Nothing on the page comes from elsewhere or sits inline.
+    page = client.get("/").text
+    assert "http" not in page.replace("https or", "")
+    assert "<style" not in page
+    assert "onclick" not in page
+
+
+def test_cors_only_when_asked(edge_onnx):
+    with TestClient(serving.create_app({"tiny": edge_onnx}, origins=("https://a.example",))) as client:
+        own = client.get("/healthz", headers={"Origin": "https://a.example"})
+        assert own.headers["access-control-allow-origin"] == "https://a.example"
+        assert (
+            "access-control-allow-origin" not in client.get("/healthz", headers={"Origin": "https://b.example"}).headers
+        )
+
+
+def test_a_full_queue_says_when_to_come_back(edge_onnx, picture, monkeypatch):
+    gate = threading.Event()
+    work = serving.Desk.work
+
+    def slow(self, *arguments):
+        assert gate.wait(30)
+        return work(self, *arguments)
+
+    monkeypatch.setattr(serving.Desk, "work", slow)
+    app = serving.create_app({"tiny": edge_onnx}, workers=1, queue=2)
+
+    async def crowd():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            first = [asyncio.create_task(client.post("/api/edges", content=png(picture))) for _ in range(3)]
+            while (await client.get("/healthz")).json()["pending"] < 3:
+                await asyncio.sleep(0.01)
+            late = await client.post("/api/edges", content=png(picture))
+            gate.set()
+            return await asyncio.gather(*first), late, await client.post("/api/edges", content=png(picture))
+
+    served, late, after = asyncio.run(crowd())
+    assert [one.status_code for one in served] == [200, 200, 200]
+    assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+    assert after.status_code == 200
+
+
+def test_time_limits(edge_onnx, picture, monkeypatch):
+    monkeypatch.setattr(serving, "WORK_SECONDS", 0.05)
+    gate = threading.Event()
+    monkeypatch.setattr(serving.Desk, "work", lambda *_: gate.wait(30) and b"")
+    app = serving.create_app({"tiny": edge_onnx})
+
+    async def slow_upload():
+        yield b"x"
+        await asyncio.sleep(30)
+
+    async def ask():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            slow_work = await client.post("/api/edges", content=png(picture))
+            # The picture is still being worked on, so it still counts.
+            pending = (await client.get("/healthz")).json()["pending"]
+            gate.set()
+            monkeypatch.setattr(serving, "UPLOAD_SECONDS", 0.05)
+            return slow_work, pending, await client.post("/api/edges", content=slow_upload())
+
+    slow_work, pending, slow = asyncio.run(ask())
+    assert (slow_work.status_code, pending) == (503, 1)
+    assert slow.status_code == 408
+
+
+def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch):
+    def failed(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["serve", *map(str, arguments)])
+        assert stop.value.code == 2
+        return capsys.readouterr().err
+
+    assert "no weights file" in failed("--weights", tmp_path / "x.onnx")
+    (tmp_path / "cut.onnx").write_bytes(edge_onnx.read_bytes()[:1000])
+    assert "cut.onnx" in failed("--weights", tmp_path / "cut.onnx")
+    (tmp_path / "other").mkdir()
+    twin = tmp_path / "other" / edge_onnx.name
+    twin.write_bytes(edge_onnx.read_bytes())
+    assert "would both be called" in failed("--weights", edge_onnx, "--weights", twin)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "cannot listen" in failed("--weights", edge_onnx, "--port", taken.getsockname()[1])
+    monkeypatch.setattr(serving, "shipped", dict)
+    assert "no networks to serve" in failed()
+
+
+def test_uploads_that_never_end_take_no_place(edge_onnx, picture):
+    app = serving.create_app({"tiny": edge_onnx}, workers=1, queue=0)
+
+    async def crowd():
+        gate = asyncio.Event()
+        begun = asyncio.Semaphore(0)
+
+        async def unfinished():
+            yield b"x"
+            begun.release()
+            await gate.wait()
+
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            slow = [asyncio.create_task(client.post("/api/edges", content=unfinished())) for _ in range(5)]
+            for _ in slow:
+                await begun.acquire()
+            good = await client.post("/api/edges", content=png(picture))
+            gate.set()
+            return good, await asyncio.gather(*slow)
+
+    good, slow = asyncio.run(crowd())
+    assert good.status_code == 200
+    assert {one.status_code for one in slow} <= {415, 503}
+
+
+def test_unfinished_uploads_share_a_room(monkeypatch):
+    monkeypatch.setattr(uploads, "ROOM_BYTES", 5000)
+    monkeypatch.setattr(uploads, "SMALL_BYTES", 100)
+    room = uploads.Room()
+
+    async def body(*chunks):
+        for chunk in chunks:
+            yield chunk
+
+    async def first():
+        yield bytes(4500)
+        with pytest.raises(uploads.Refused, match="many large uploads"):
+            await uploads.read_body(body(bytes(400), bytes(400)), None, room)
+        assert await uploads.read_body(body(bytes(90)), None, room) == bytes(90)
+        assert room.held == 4500
+
+    assert asyncio.run(uploads.read_body(first(), None, room)) == bytes(4500)
+    assert room.held == 0
+
+
+@contextlib.contextmanager
+def served(app):
+    """A real server on loopback; gives a function that opens a connection to it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(connections.configured(app))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield lambda: socket.create_connection(listener.getsockname(), timeout=30)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def all_of(connection):
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_client_that_is_still_sending_sees_why_it_is_refused(edge_onnx):
+    size = uploads.MAX_BYTES + 2**20
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+        connection.sendall(bytes(size))
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        assert b"HTTP/1.1 200" in all_of(connection)
+
+
+def test_what_is_sent_after_the_answer_is_read_up_to_a_limit(edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "REST_BYTES", 10**6)
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000000\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 405")
+        with pytest.raises(ConnectionError):
+            connection.sendall(bytes(10**8))
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b"HTTP/1.1 408"),
+        (b"GET /healthz HTTP/1.1\r\nHost: h", b"HTTP/1.1 408"),
+        (b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nx", b"HTTP/1.1 405"),
+    ],
+)
+def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.1)
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(sent)
+        assert all_of(connection).startswith(answer)
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")  # a connection that was good before
+        answered = b""
+        while not answered.endswith(b"}"):
+            answered += connection.recv(65536)
+        connection.sendall(sent or b"G")
+        assert all_of(connection).startswith(answer)
+
+
+def test_pages_of_other_names_are_refused(edge_onnx):
+    with TestClient(serving.create_app({"tiny": edge_onnx}, hosts=serving.LOOPBACK)) as client:
+        for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
+            assert client.get("/healthz", headers={"Host": host}).status_code == 200
+        for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost@evil.example", ""):
+            answer = client.get("/healthz", headers={"Host": host})
+            assert (answer.status_code, "localhost" in answer.json()["error"]) == (421, True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0"])
+def test_the_command_warns_of_others_and_knows_its_names(host, edge_onnx, monkeypatch, capsys):
+    apps = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: [apps.append(self.config.app), sockets[0].close()])
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["serve", "--host", host, "--port", "0", "--weights", str(edge_onnx)])
+    assert stop.value.code == 0
+    assert ("no password" in capsys.readouterr().err) == (host == "0.0.0.0")
+    status = TestClient(apps[0]).get("/healthz", headers={"Host": "evil.example"}).status_code
+    assert status == (200 if host == "0.0.0.0" else 421)
+
+
+def test_head(client):
+    for path in ("/", "/app.js", "/style.css", "/healthz", "/api/models", "/openapi.json"):
+        answer = client.head(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == client.get(path).headers["content-type"]
+    assert client.head("/no-such-page").status_code == 404
+
+
+@pytest.mark.parametrize(("size", "seen"), [(None, "57x40"), ("full", "57x40"), ("32", "32x22"), ("500", "57x40")])
+def test_size(size, seen, client, picture, edge_onnx):
+    answer = client.post("/api/edges", content=png(picture), params={"size": size} if size else {})
+    assert answer.headers["x-pixeldiff-seen"] == seen
+    longest = int(size) if size and size != "full" else size
+    assert answer.content == Options().encode(EdgeDetector(edge_onnx, threads=1)(picture, size=longest))
+
+
+@pytest.mark.parametrize("size", ["", "0", "-5", "15", "huge", "1e3", "9" * 5000])
+def test_wrong_sizes(size, client, picture):
+    answer = client.post("/api/edges", content=png(picture), params={"size": size})
+    assert (answer.status_code, "longest side" in answer.json()["error"]) == (422, True)
+
+
+def test_memory_of_large_pictures_goes_back(edge_onnx, picture, monkeypatch):
+    desk = serving.Desk({"tiny": edge_onnx}, workers=1, threads=1, queue=0)
+    kept = desk.detector("tiny")
+    desk.work(png(picture), "tiny", Options("png"), None)
+    assert desk.detector("tiny") is kept
+    monkeypatch.setattr(serving, "LARGE_PIXELS", 1000)
+    desk.work(png(picture), "tiny", Options("png"), 32)  # what the network sees counts
+    assert desk.detector("tiny") is kept
+    desk.work(png(picture), "tiny", Options("png"), None)
+    assert desk.detector("tiny") is not kept
+    desk.close()

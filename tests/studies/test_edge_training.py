@@ -1,0 +1,41 @@
+"""The recorded runs behind the shipped edge networks: the document shows them, the cards agree, the recipes chain."""
+
+from pathlib import Path
+
+import pytest
+
+from pixeldiff import weights
+from pixeldiff.training.recipe import read_recipe
+from tests.scripts import ROOT, load_script
+
+
+@pytest.fixture(scope="module")
+def script():
+    return load_script("benchmarks/studies/edge_training.py")
+
+
+def test_documented_table_is_the_recorded_one(script):
+    assert script.as_markdown(script.read()) in (ROOT / "docs/training.md").read_text()
+
+
+def test_cards_have_the_recorded_scores(script):
+    runs = script.read()
+    for card in weights.cards().values():
+        if card["task"] == "edges":
+            run = runs[Path(card["recipe"]).stem]
+            assert (run["network"], *run["points"][-1][1:]) == (card["name"], card["ods"], card["ois"], card["ap"])
+
+
+def test_each_run_starts_from_the_one_it_names(script):
+    runs = script.read()
+    for recipe, run in runs.items():
+        read = read_recipe(ROOT / f"recipes/{recipe}.toml")
+        assert read.model["name"] == run["network"]
+        start = (run["after"] or "").removeprefix("pidinet-").replace("-bsds500", "")
+        assert read.initial == (f"runs/{start}/last.safetensors" if start else "")
+    assert script.hours_before(runs, "pidinet-small-bsds500") == pytest.approx(1.5 + 1.8)
+
+
+def test_curves_are_drawn(script, tmp_path):
+    script.draw(script.read(), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5000

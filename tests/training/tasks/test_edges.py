@@ -1,0 +1,121 @@
+"""The edge task: the loss against the paper's formula, pixel by pixel, and the score on held-out pictures."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pixeldiff.errors import UserError
+from pixeldiff.models import create_model
+from pixeldiff.training.recipe import parse_recipe
+from pixeldiff.training.tasks import edges
+from pixeldiff.training.tasks.edge_pairs import IGNORED, collate
+from pixeldiff.training.tasks.edges import Task, as_edges, logits_of, robust_loss
+
+
+def loss_by_definition(logits: list[np.ndarray], label: np.ndarray, eta: float, balance: float) -> float:
+    """Section 6.1 of the paper, one picture."""
+    negatives, positives = int((label == 0).sum()), int((label >= eta).sum())
+    beta = negatives / max(1, negatives + positives)
+    alpha = balance * (1 - beta)
+    total = 0.0
+    for logit in logits:
+        for z, y in zip(logit.ravel(), label.ravel(), strict=True):
+            p = 1 / (1 + math.exp(-z))
+            if y == 0:
+                total -= alpha * math.log(1 - p)
+            elif y >= eta:
+                total -= beta * math.log(p)
+    return total
+
+
+@pytest.mark.parametrize(("eta", "balance"), [(0.3, 1.1), (0.5, 1.3)])
+def test_loss_is_the_papers(rng: np.random.Generator, eta: float, balance: float) -> None:
+    labels = rng.choice([0, 0, 0, 0.1, 0.2, 0.3, 0.5, 1.0], (3, 1, 7, 9))
+    logits = [rng.normal(0, 3, labels.shape) for _ in range(5)]
+    found = robust_loss([torch.from_numpy(z) for z in logits], torch.from_numpy(labels), eta, balance)
+    for k in range(3):
+        expected = loss_by_definition([z[k] for z in logits], labels[k], eta, balance)
+        assert found[k].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
+def test_loss_of_one_kind_of_pixel(value: float) -> None:
+    """All negative, all ignored, all positive: beta leaves nothing to learn, and nothing is divided by zero."""
+    logits = torch.zeros(1, 1, 3, 3, requires_grad=True)
+    loss = robust_loss([logits], torch.full((1, 1, 3, 3), value))
+    loss.sum().backward()
+    assert loss.item() == 0
+    assert torch.equal(logits.grad, torch.zeros_like(logits))
+
+
+def test_loss_of_large_logits_is_finite() -> None:
+    label = torch.tensor([[[[0.0, 1.0]]]])
+    assert torch.isfinite(robust_loss([torch.tensor([[[[200.0, -200.0]]]])], label)).all()
+
+
+def test_mixed_sizes_lose_as_alone(rng: np.random.Generator) -> None:
+    """Padding counts neither as edge nor as background, nor in the balance."""
+    sizes = [(5, 9), (8, 4), (8, 9)]
+    samples = []
+    for height, width in sizes:
+        image = torch.from_numpy(rng.integers(0, 256, (3, height, width), dtype=np.uint8))
+        samples.append((image, torch.from_numpy(rng.choice([0, 20, 200], (1, height, width)).astype(np.uint8))))
+    images, labels = collate(samples)
+    assert images.shape == (3, 3, 8, 9)
+    assert labels.shape == (3, 1, 8, 9)
+    logits = torch.from_numpy(rng.normal(0, 1, labels.shape))
+    together = robust_loss([logits], labels / 255)
+    for k, (height, width) in enumerate(sizes):
+        assert torch.equal(images[k, :, :height, :width], samples[k][0])
+        assert (labels[k].sum() - samples[k][1].sum()).item() == (72 - height * width) * IGNORED
+        alone = robust_loss([logits[k : k + 1, :, :height, :width]], samples[k][1][None] / 255)
+        assert together[k].item() == pytest.approx(alone.item(), rel=1e-6)
+
+
+@pytest.fixture
+def table(tmp_path, rng: np.random.Generator) -> dict:
+    """Two pictures to train on and to score, one of them smaller than what the network needs."""
+    for folder in ("photos", "edges"):
+        (tmp_path / folder).mkdir()
+        for name, size in (("a", (5, 6)), ("b", (30, 41))):
+            pixels = rng.integers(256, size=(*size, 3), dtype=np.uint8)
+            Image.fromarray(pixels if folder == "photos" else (pixels[..., 0] > 200)).save(
+                tmp_path / folder / f"{name}.png"
+            )
+    sources = {"root": str(tmp_path), "sources": ["photos:edges"]}
+    data = {**sources, "crop": 16, "fill": True}
+    return {"task": "edges", "model": {"name": "tiny"}, "data": data, "evaluate": {**sources, "thresholds": 3}}
+
+
+def test_pictures_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(parse_recipe(table))
+    model = create_model("tiny", width=4, side_channels=2).eval()
+    assert task.evaluate(model).keys() == {"ods", "ois", "ap", "held_out_loss"}
+    assert task.preview(model).shape == (60, 47, 3)
+    monkeypatch.setattr(edges, "PREVIEW_PIXELS", 400)
+    assert task.preview(model).shape == (2 * 15, 6 + 21, 3)
+
+
+def test_scales_of_held_out_pictures_are_refused(table: dict, tmp_path) -> None:
+    (tmp_path / "list.lst").write_text("photos/b.png edges/b.png 1.0\nphotos/b.png edges/b.png 0.5\n")
+    table["evaluate"]["sources"] = ["list.lst"]
+    with pytest.raises(UserError, match=r"b.png at scale 0.5, but pictures are scored as they are"):
+        Task(parse_recipe(table))
+
+
+@pytest.mark.parametrize(("level", "says"), [(0, "none of 2 labels marks an edge"), (255, "looks inverted")])
+def test_wrong_labels_are_refused_before_training(table: dict, tmp_path, level: int, says: str) -> None:
+    for name, size in (("a", (6, 5)), ("b", (41, 30))):
+        Image.new("L", size, level).save(tmp_path / f"edges/{name}.png")
+    with pytest.raises(UserError, match=says):
+        Task(parse_recipe(table))
+
+
+def test_small_pictures_are_continued(rng: np.random.Generator) -> None:
+    model = create_model("tiny", width=4, side_channels=2).eval()
+    picture = rng.integers(256, size=(5, 12, 3), dtype=np.uint8)
+    continued = np.concatenate([picture, np.repeat(picture[-1:], 3, axis=0)])
+    np.testing.assert_array_equal(as_edges(logits_of(model, picture)), as_edges(logits_of(model, continued))[:5])

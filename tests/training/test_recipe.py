@@ -1,0 +1,182 @@
+"""Recipes: parsing, what is refused and how, inheritance, and every shipped file."""
+
+import dataclasses
+import fnmatch
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from pixeldiff.errors import UserError
+from pixeldiff.models import create_model, model_config
+from pixeldiff.training.recipe import as_table, parse_recipe, read_recipe, tomllib
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+MINIMAL = {"task": "edges", "model": {"name": "tiny"}, "data": {"root": "x", "sources": ["train"]}}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_shipped_recipe_builds(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.paper, "each recipe names the published number it is for"
+    create_model(**recipe.model)
+
+
+def test_defaults_are_the_papers() -> None:
+    recipe = parse_recipe(MINIMAL)
+    assert (recipe.optimizer.lr, recipe.optimizer.betas, recipe.optimizer.weight_decay) == (0.005, (0.9, 0.99), 1e-4)
+    assert (recipe.schedule.epochs, recipe.schedule.milestones, recipe.schedule.factor) == (20, (10, 16), 0.1)
+    assert (recipe.loss.eta, recipe.loss.balance, recipe.loop.batch) == (0.3, 1.1, 24)
+
+
+def test_as_table_round_trip() -> None:
+    recipe = parse_recipe({**MINIMAL, "seed": 7, "schedule": {"epochs": 3, "milestones": [1, 2.5]}})
+    assert parse_recipe(json.loads(json.dumps(as_table(recipe)))) == recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sed": 1}, ["sed", "did you mean seed"]),
+        ({"optimizer": {"learning": 1}}, ["optimizer.learning", "lr"]),
+        ({"loss": {"ete": 0.3}}, ["loss.ete", "did you mean eta"]),
+        ({"optimizer": {"lr": "big"}}, ["optimizer.lr", "number", "big"]),
+        ({"loop": {"batch": 2.5}}, ["loop.batch", "whole number"]),
+        ({"loop": {"batch": True}}, ["loop.batch", "whole number"]),
+        ({"loop": {"compile": 1}}, ["loop.compile", "true or false"]),
+        ({"loop": {"batch": 5, "accumulate": 2}}, ["loop.batch", "multiple"]),
+        ({"optimizer": {"betas": [0.9]}}, ["optimizer.betas", "list of 2"]),
+        ({"schedule": {"kind": "linear"}}, ["schedule.kind", "cosine"]),
+        ({"schedule": {"epochs": 0}}, ["schedule.epochs"]),
+        ({"data": {"root": "x"}}, ["data.sources"]),
+        ({"data": {"root": "x", "sources": []}}, ["data.sources"]),
+        ({"data": {"root": "x", "sources": "train"}}, ["data.sources", "list"]),
+        ({"data": {"root": "x", "sources": ["a"], "scales": [0]}}, ["scales"]),
+        ({"data": {"root": "x", "sources": ["a"], "colour": 0.6}}, ["data.colour", "0.6"]),
+        ({"model": {"width": 3}}, ["[model]", "name"]),
+        ({"model": "tiny"}, ["model", "table"]),
+        ({"loop": 3}, ["loop", "table"]),
+        ({"task": "edge"}, ["edge", "edges"]),
+        ({"loss": {"eta": 0}}, ["loss.eta"]),
+        ({"loop": {"ema": 1}}, ["loop.ema"]),
+        ({"evaluate": {"every": 0}}, ["evaluate.every"]),
+        ({"model": {"name": "tiny", "widht": 3}}, ["model.widht", "did you mean width"]),
+        ({"model": {"name": "tiny", "cdcm": "false"}}, ["model.cdcm", "true or false"]),
+        ({"model": {"name": "tiny", "width": "20"}}, ["model.width", "whole number"]),
+        ({"model": {"name": "small-ish"}}, ["small-ish", "basic"]),
+        ({"loop": {"log_steps": 0}}, ["loop.log_steps"]),
+        ({"loop": {"workers": -1}}, ["loop.workers"]),
+        ({"optimizer": {"lr": -1}}, ["optimizer.lr"]),
+        ({"seed": -1}, ["seed"]),
+        ({"seed": 2**32}, ["seed", "4294967296"]),
+        ({"schedule": {"epochs": math.inf}}, ["schedule.epochs"]),
+        ({"model": {"name": "resnet18_cifar"}}, ["resnet18_cifar", "edges", "tiny"]),
+        ({"task": "classify", "data": {"root": "x"}}, ["tiny", "classify", "bipidinet18"]),
+        ({"data": {"root": "x", "sources": ["a"], "crop": 4}}, ["data.crop", "at least 8"]),
+        ({"data": {"root": "x", "sources": ["a"], "fill": True}}, ["data.fill", "data.crop"]),
+        ({"evaluate": {"max_dist": -1.0}}, ["evaluate.max_dist"]),
+        ({"data": {"root": "x", "sources": ["a"], "scales": [math.nan]}}, ["data.scales", "finite"]),
+        ({"data": {"root": "x", "sources": ["a"], "scales": [1.0, 150]}}, ["scales", "100"]),
+        ({"loss": {"balance": -1}}, ["loss.balance"]),
+        ({"schedule": {"factor": 0}}, ["schedule.factor"]),
+        ({"schedule": {"milestones": [30, -5]}}, ["schedule.milestones", "-5"]),
+        ({"optimizer": {"lr": math.inf}}, ["optimizer.lr", "finite"]),
+    ],
+)
+def test_mistakes_name_the_key(change: dict, words: list[str]) -> None:
+    with pytest.raises(UserError) as error:
+        parse_recipe({**MINIMAL, **change})
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_extends_changes_one_line(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text('task = "edges"\n[model]\nname = "tiny"\n[data]\nroot = "x"\nsources = ["a"]\n')
+    (tmp_path / "other.toml").write_text('extends = "base.toml"\nmodel.pattern = "baseline"\n')
+    base, other = read_recipe(tmp_path / "base.toml"), read_recipe(tmp_path / "other.toml")
+    assert other == dataclasses.replace(base, model={"name": "tiny", "pattern": "baseline"})
+
+
+def test_extends_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('extends = "b.toml"')
+    (tmp_path / "b.toml").write_text('extends = "a.toml"')
+    with pytest.raises(UserError, match="extends itself"):
+        read_recipe(tmp_path / "a.toml")
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no recipe"):
+        read_recipe(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("task = [")
+    with pytest.raises(UserError, match="not readable TOML"):
+        read_recipe(tmp_path / "broken.toml")
+
+
+def test_the_documented_recipe_parses() -> None:
+    text = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    block = text.split("```toml\n")[1].split("```")[0]
+    assert parse_recipe(tomllib.loads(block)).data.sources == ("photos:edges",)
+
+
+def test_the_documented_classifier_parses() -> None:
+    text = (Path(__file__).parents[2] / "docs/binary.md").read_text()
+    recipe = parse_recipe(tomllib.loads(text.split("```toml\n")[1].split("```")[0]))
+    assert (recipe.model["classes"], recipe.data.dataset, recipe.data.size) == (3, "folder", 96)
+    assert create_model(**recipe.model)(torch.zeros(2, 3, recipe.data.size, recipe.data.size)).shape == (2, 3)
+    for table in (recipe.data, recipe.loss, recipe.evaluate, model_config("bipidinet18")):
+        for field in dataclasses.fields(table):
+            assert f"`{field.name}`" in text, field.name
+
+
+def test_the_documentation_names_every_recipe_and_key() -> None:
+    text = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    named = set()
+    for name in re.findall(r"`([\w{},*-]+)`", text):
+        choices = [part.strip("{}").split(",") for part in re.split(r"(\{[^}]*\})", name)]
+        named |= {"".join(parts) for parts in itertools.product(*choices)}
+    for path in RECIPES:
+        if read_recipe(path).task == "edges":
+            assert any(fnmatch.fnmatch(path.stem, name) for name in named), path.stem
+    recipe = parse_recipe(MINIMAL)
+    for table in ("data", "loss", "optimizer", "schedule", "loop", "evaluate"):
+        for field in dataclasses.fields(getattr(recipe, table)):
+            assert f"`{field.name}`" in text, f"{table}.{field.name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = " + "[" * 990 + "]" * 990, "nested too deeply"),
+        ("x = " + "[\n" * 5000 + "]\n" * 5000, "nested too deeply"),
+        (".".join("a" * 900) + " = 1", "nested too deeply"),
+        (".".join("a" * 9000) + " = 1", "a line of more than 2000"),
+        ("seed = " + "9" * 1900, "beyond 64 bits"),
+        ("seed = 0x" + "f" * 1900, "beyond 64 bits"),
+        ("seed = 9223372036854775808", "beyond 64 bits"),
+        ("# x\n" * 2**15, "larger than 64 KB"),
+        ('extends = "\\u0000"', "not readable TOML"),
+        ('extends = "' + "x" * 1900 + '"', "not readable TOML"),
+        ("\0", "not readable TOML"),
+        ("extends = " + repr(["x" * 90] * 20).replace("'", '"'), "extends names one recipe file"),
+    ],
+)
+def test_recipes_beyond_reason(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(UserError, match=says) as refused:
+        read_recipe(tmp_path / "a.toml")
+    assert len(str(refused.value).replace("x" * 1900, "")) < 500
+
+
+def test_long_chains_and_circles_under_other_names(tmp_path: Path) -> None:
+    for k in range(30):
+        (tmp_path / f"{k}.toml").write_text(f'extends = "{k + 1}.toml"')
+    with pytest.raises(UserError, match="extends more than 8 others"):
+        read_recipe(tmp_path / "0.toml")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.toml").write_text('extends = "../a/x.toml"')
+    with pytest.raises(UserError, match="extends itself"):
+        read_recipe(tmp_path / "a" / "x.toml")

@@ -1,0 +1,116 @@
+"""Shipped weights: each card is recomputed from its files; and the script that writes cards."""
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+import torch
+
+from pixeldiff import weights
+from pixeldiff.errors import UserError
+from pixeldiff.models import create_model
+from pixeldiff.models.saving import load_model, read_metadata, save_model
+from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.training.recipe import as_table, parse_recipe, read_recipe
+from tests.scripts import ROOT, load_script
+
+
+def check_card(card: dict, folder: Path) -> None:
+    """Sizes, hashes and the parameter count are those of the files."""
+    for suffix, facts in card["files"].items():
+        path = folder / f"{card['name']}{suffix}"
+        assert facts == {"bytes": path.stat().st_size, "sha256": weights.sha256(path)}
+    model = load_model(folder / f"{card['name']}.safetensors")
+    assert card["params"] == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", weights.cards())
+def test_card_is_true(name: str) -> None:
+    card = weights.cards()[name]
+    check_card(card, weights.FOLDER)
+    if card["task"] == "edges":
+        assert 0 < card["ods"] <= card["ois"] < 1
+    else:
+        assert 0 < card["top1"] <= card["top5"] < 100
+    metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
+    decisive = load_script("tools/ship.py").decisive
+    assert decisive(parse_recipe(metadata["recipe"])) == decisive(read_recipe(ROOT / card["recipe"]))
+    assert card["licence"]
+    assert card["command"].startswith("pixeldiff ")
+
+
+def test_a_file_called_like_a_network_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").write_text("notes")
+    assert weights.resolve("tiny", ".onnx") == weights.FOLDER / "tiny.onnx"
+    assert weights.resolve("./tiny", ".onnx") == Path("tiny")
+
+
+def test_every_shipped_file_has_a_card() -> None:
+    files = {path.stem for suffix in ("onnx", "pdn", "safetensors") for path in weights.FOLDER.glob(f"*.{suffix}")}
+    assert files <= weights.cards().keys()
+
+
+@pytest.fixture
+def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with a folder of its own in place of the package's."""
+    module = load_script("tools/ship.py")
+    (tmp_path / "package").mkdir()
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "package")
+    torch.manual_seed(0)
+    return module
+
+
+def facts(recipe: str) -> dict[str, str]:
+    return {"recipe": f"recipes/{recipe}.toml", "data": "pictures", "note": "small"}
+
+
+def described(recipe: str) -> dict[str, Any]:
+    table = as_table(read_recipe(ROOT / f"recipes/{recipe}.toml"))
+    return {"task": table["task"], "commit": "abc", "steps": 3, "wall_clock_hours": 0.5, "recipe": table}
+
+
+def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
+    weights_file = tmp_path / "last.safetensors"
+    recipe = "pidinet-tiny-bsds500"
+    save_model(create_model("tiny", width=4, side_channels=2), weights_file, described(recipe))
+    scores = {"ods": 0.70004, "ois": 0.72, "ap": 0.6, "r50": 0.9, "sha256": weights.sha256(weights_file)}
+    with pytest.raises(click.UsageError, match=r"pidinet-small-bsds500.* differ"):
+        ship.ship("little", weights_file, scores, **facts("pidinet-small-bsds500"))
+    with pytest.raises(click.UsageError, match="not the weights of a tiny"):
+        ship.ship("pidinet_tiny", weights_file, scores, **facts(recipe))
+    assert not list(ship.FOLDER.iterdir())
+    card = json.loads(ship.ship("pidinet_little", weights_file, scores, **facts(recipe)).read_text())
+    check_card(card, ship.FOLDER)
+    assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("little", 0.7, 0, 0.5)
+    assert card["files"].keys() == {".onnx", ".safetensors"}
+    assert "non-commercial" in card["licence"]
+
+
+def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
+    weights_file = tmp_path / "last.safetensors"
+    model = create_model("resnet18_bipdc_cifar", width=0.125)
+    recipe = "quarter-bicpdc-cifar100"
+    save_model(model, weights_file, {"labels": [f"class {i}" for i in range(100)], **described(recipe)})
+    scores = {"top1": 41.5, "top5": 70.25, "sha256": weights.sha256(weights_file)}
+    for wrong in ({"results": [scores]}, {**scores, "sha256": "0"}):  # nothing may be replaced then
+        with pytest.raises(click.UsageError, match="not the scores of"):
+            ship.ship("small-cifar100", weights_file, wrong, **facts(recipe))
+    assert not list(ship.FOLDER.iterdir())
+    card = json.loads(ship.ship("small-cifar100", weights_file, scores, **facts(recipe)).read_text())
+    check_card(card, ship.FOLDER)
+    assert card["files"].keys() == {".pdn", ".safetensors"}
+    assert (card["task"], card["top1"]) == ("classify", 41.5)
+    packed = PackedClassifier(ship.FOLDER / "small-cifar100.pdn")
+    assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")
+
+
+def test_a_damaged_card_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    for content in (b"{", b"\xff", b"[" * 100_000, b"3"):
+        (tmp_path / "tiny.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"tiny.json is damaged"):
+            weights.cards()
