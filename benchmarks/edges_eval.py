@@ -28,7 +28,8 @@ import numpy as np
 from pixeldiff import _native
 from pixeldiff.data.maps import read_map
 from pixeldiff.data.truth import find_truth
-from pixeldiff.metrics.edges import BSDS_MAX_DIST, lowest_levels, nms, threshold_values, to_8bit
+from pixeldiff.edgemap import nms, to_8_bit
+from pixeldiff.metrics.edges import BSDS_MAX_DIST, lowest_levels, threshold_values
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from machine import machine
@@ -59,7 +60,7 @@ def agreement(pictures: list[Picture]) -> dict[str, int]:
     for k, (edge_map, truths) in enumerate(pictures):
         level = LEVELS[(7 * k) % 99]
         truth = truths[k % len(truths)]
-        mask = _native.thin((to_8bit(nms(edge_map)) >= level).view(np.uint8))
+        mask = _native.thin((to_8_bit(nms(edge_map)) >= level).view(np.uint8))
         pairs, cost = _native.match(mask, truth, radius_of(edge_map), 2)
         matched, expected = reference.match(mask.astype(bool), truth.astype(bool), radius_of(edge_map), 2)
         equal += cost == expected and np.array_equal(np.sort(pairs[:, 0]), np.flatnonzero(matched))
@@ -84,7 +85,7 @@ def carried(pictures: list[Picture], with_scipy: int) -> dict[str, float]:
     """CPU seconds per picture, thinning included; SciPy on the first few. All counts must be equal."""
     spent = {"carried": 0.0, "afresh": 0.0, "scipy": 0.0, "carried_for_scipy": 0.0}
     for k, (edge_map, truths) in enumerate(pictures):
-        given = (to_8bit(nms(edge_map)), truths, radius_of(edge_map))
+        given = (to_8_bit(nms(edge_map)), truths, radius_of(edge_map))
         own, counts = cpu_seconds(count_all, *given)
         afresh, again = cpu_seconds(count_afresh, *given)
         assert np.array_equal(counts, again), "counts depend on the other thresholds"
@@ -107,7 +108,7 @@ def carried(pictures: list[Picture], with_scipy: int) -> dict[str, float]:
 
 
 def count_suppressed(edge_map: np.ndarray, truths: np.ndarray, radius: float) -> np.ndarray:
-    return count_all(to_8bit(nms(edge_map)), truths, radius)
+    return count_all(to_8_bit(nms(edge_map)), truths, radius)
 
 
 def scaling(pictures: list[Picture], sides: tuple[int, ...]) -> list[dict[str, float]]:

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.runtime.bench import describe_machine
+from pixeldiff.machine import describe
 
 
 def machine(threads: int) -> dict[str, Any]:
     found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
-    return {"commit": found.stdout.strip(), "load": round(os.getloadavg()[0], 2), **describe_machine(threads)}
+    return {"commit": found.stdout.strip(), "load": round(os.getloadavg()[0], 2), **describe(threads)}

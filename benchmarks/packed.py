@@ -31,8 +31,9 @@ import torch.nn.functional as F
 from machine import machine
 from torch import Tensor, nn
 
-from pixeldiff import _native, image
+from pixeldiff import _native
 from pixeldiff.export.packed import pack_model
+from pixeldiff.files import write_whole
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
@@ -286,7 +287,7 @@ def main() -> None:
         "speedup_onnxruntime_float_resnet18"
     ]
     text = json.dumps(report, indent=2)
-    image.write_whole(options.json, text.encode())
+    write_whole(options.json, text.encode())
     plot(report, options.json.with_suffix(".png"))
     print(text)
 

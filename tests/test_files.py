@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.files import NoRoomError, cannot_write, name_unfinished, remove_leftovers
+from pixeldiff.files import NoRoomError, cannot_write, name_unfinished, remove_leftovers, write_whole
 
 
 def names(folder):
@@ -57,7 +56,7 @@ def test_a_disk_that_takes_no_more_is_told_apart(code, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", failing)
     with pytest.raises(NoRoomError, match="disk is"):
-        image.write_whole(tmp_path / "a.png", b"abc")
+        write_whole(tmp_path / "a.png", b"abc")
     assert names(tmp_path) == []
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import from_numpy
 
 from pixeldiff import UserError, image
+from pixeldiff.files import write_whole
 from tests.conftest import BAD_PICTURES
 
 
@@ -207,7 +208,7 @@ def test_tiles_of_a_hopeless_budget_are_small(rng):
 
 def test_written_whole_with_usual_permissions(tmp_path):
     target = tmp_path / "new" / "a.bin"
-    image.write_whole(target, b"abc")
+    write_whole(target, b"abc")
     assert target.read_bytes() == b"abc"
     assert [p.name for p in target.parent.iterdir()] == ["a.bin"]
     umask = os.umask(0)
@@ -218,10 +219,10 @@ def test_written_whole_with_usual_permissions(tmp_path):
 def test_unwritable_place_is_explained_and_left_clean(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot write"):
-        image.write_whole(tmp_path / "file" / "a.png", b"abc")
+        write_whole(tmp_path / "file" / "a.png", b"abc")
     (tmp_path / "folder" / "a.png").mkdir(parents=True)
     with pytest.raises(UserError, match="cannot write"):
-        image.write_whole(tmp_path / "folder" / "a.png", b"abc")
+        write_whole(tmp_path / "folder" / "a.png", b"abc")
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["a.png"]
 
 

@@ -15,7 +15,7 @@ import pixeldiff
 
 ROOT = Path(pixeldiff.__file__).parent
 LIGHT = (
-    *("errors", "files", "image"),
+    *("errors", "machine", "files", "image", "edgemap", "figures"),
     *("data", "metrics", "evaluation", "robustness", "weights", "runtime"),
 )
 TORCH = ("nn", "models", "training", "export", "analysis")
@@ -47,9 +47,8 @@ def at_once(path: Path) -> ast.Module:
     """What a file does when it is imported: without bodies of functions and what only a type checker reads."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [ast.Pass()]
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        checking = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if checking or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [ast.Pass()]
     return tree
 

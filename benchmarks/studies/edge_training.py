@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.evaluation.curves import COLOURS, save_figure
+from pixeldiff.figures import COLOURS, save_figure
 
 RESULTS = Path(__file__).parents[1] / "results" / "edge_training.json"
 Runs = dict[str, dict[str, Any]]  # recipe -> its entry

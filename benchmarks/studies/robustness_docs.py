@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pixeldiff.image import write_whole
+from pixeldiff.files import write_whole
 from pixeldiff.robustness.results import Results
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "robustness.md"

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pixeldiff.errors import UserError
@@ -42,6 +42,32 @@ def cannot_write(path: Path, error: Exception) -> UserError:
 def name_unfinished(target: Path, suffix: str = "") -> Path:
     """A new name beside `target`; short, since names may be as long as the system bears."""
     return target.with_name(f".pixeldiff-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp{suffix}")
+
+
+@contextlib.contextmanager
+def whole(target: Path, suffix: str = "") -> Iterator[Path]:
+    """Where to write a file that gets the name `target` when the block ends well; else nothing of it is left.
+
+    Missing folders are made. The content is on the disk before it gets its name: a power cut shall not cost both.
+    """
+    unfinished = name_unfinished(target, suffix)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it appears complete or not at all."""
+    with whole(path) as unfinished, unfinished.open("xb") as file:
+        file.write(content)
 
 
 def remove_leftovers(folders: Iterable[Path]) -> None:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from pixeldiff.errors import UserError
-from pixeldiff.files import cannot_write, name_unfinished
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -364,20 +363,3 @@ def _spans(length: int, core: int, margin: int) -> Iterable[tuple[slice, slice]]
     for start in range(0, length, core):
         stop = min(start + core, length)
         yield slice(max(0, start - margin), min(length, stop + margin)), slice(start, stop)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it appears complete or not at all; missing folders are made."""
-    temporary = name_unfinished(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise cannot_write(path, error) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

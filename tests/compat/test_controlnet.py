@@ -11,8 +11,8 @@ from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError
 from pixeldiff.compat.controlnet import PidiNetDetector
+from pixeldiff.edgemap import to_8_bit
 from pixeldiff.runtime.engine import onnxruntime
-from pixeldiff.runtime.formats import grey_levels
 from pixeldiff.runtime.stream import Options
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def photo(rng):
 
 
 def test_without_a_resolution_the_map_is_the_detectors_own(detector, photo, edge_onnx):
-    expected = grey_levels(EdgeDetector(edge_onnx)(photo))
+    expected = to_8_bit(EdgeDetector(edge_onnx)(photo))
     result = detector(Image.fromarray(photo))
     assert isinstance(result, Image.Image)
     assert result.mode == "RGB"
@@ -134,7 +134,7 @@ def test_size_is_what_the_network_sees(edge_onnx, detector, rng):
     own = EdgeDetector(edge_onnx)
 
     def drawn(edges):
-        return np.repeat(grey_levels(edges)[..., None], 3, axis=2)
+        return np.repeat(to_8_bit(edges)[..., None], 3, axis=2)
 
     for size in (None, "full", 500):
         np.testing.assert_array_equal(detector(photo, output_type="np", size=size), drawn(own(photo, size=size)))

@@ -5,8 +5,9 @@ import pytest
 from PIL import Image
 from scipy.io import loadmat
 
+from pixeldiff.edgemap import nms
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.edges import Counts, average_precision, crispness, evaluate_image, nms, summarise
+from pixeldiff.metrics.edges import Counts, average_precision, crispness, evaluate_image, summarise
 from tests.references import nms as nms_reference
 
 

@@ -93,7 +93,7 @@ def test_scales_average_the_maps(detector, rng):
 
 
 def test_thin_is_the_benchmarks_suppression(detector, rng):
-    from pixeldiff.metrics.edges import nms
+    from pixeldiff.edgemap import nms
 
     picture = noise(rng, 40, 50, 3)
     np.testing.assert_array_equal(detector(picture, thin=True), nms(detector(picture)))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pixeldiff.errors import UserError
-from pixeldiff.evaluation.curves import save_figure
-from pixeldiff.image import write_whole
+from pixeldiff.figures import save_figure
+from pixeldiff.files import write_whole
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,8 +15,9 @@ import numpy as np
 from pixeldiff import image, weights
 from pixeldiff.data.folders import refuse_existing
 from pixeldiff.errors import UserError
+from pixeldiff.files import write_whole
+from pixeldiff.machine import cores, describe
 from pixeldiff.runtime import bench as measure
-from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.engine import onnxruntime
 from pixeldiff.runtime.packed import PackedClassifier
@@ -49,7 +50,7 @@ def bench(
     torch_side = _torch_side()
     if not chosen:
         raise UserError("no networks are shipped with this version; name one with --model")
-    machine = measure.describe_machine(threads)
+    machine = describe(threads)
     if torch_side:
         machine["torch"] = torch_side.torch_version()
     report: dict[str, Any] = {"machine": machine, "models": {}}
@@ -63,7 +64,7 @@ def bench(
             report["models"][name] = own = _measure(name, threads, pictures, torch_side, Path(place))
         click.echo(_lines(name, own))
     if json_file:
-        image.write_whole(json_file, json.dumps(report, indent=2).encode())
+        write_whole(json_file, json.dumps(report, indent=2).encode())
 
 
 def _torch_side() -> ModuleType | None:

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
+from pixeldiff.files import write_whole
 from pixeldiff.runtime.stream import KEPT, Found, find_pictures, names_folder, plan_jobs, refuse_itself
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
@@ -45,7 +46,7 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: s
             if target.exists() and not overwrite:
                 click.echo(f"{target} {KEPT}")
                 continue
-            pictures.write_whole(target, _encode(_damaged(pictures.read8(source), kind, severity, seed), target))
+            write_whole(target, _encode(_damaged(pictures.read8(source), kind, severity, seed), target))
             click.echo(str(target))
         except (UserError, OSError) as error:  # the system's: a name too long to look for
             failures.append(str(error))

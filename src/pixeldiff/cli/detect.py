@@ -20,7 +20,7 @@ from pixeldiff.cli._network import complete_model, network_file
 from pixeldiff.errors import UserError
 from pixeldiff.files import NoRoomError
 from pixeldiff.image import SUFFIXES
-from pixeldiff.runtime import cores
+from pixeldiff.machine import cores
 from pixeldiff.runtime.edges import DEFAULT_SIZE, PAPER_SCALES, EdgeDetector, seen_size
 from pixeldiff.runtime.formats import FORMATS, GROUNDS, Options
 from pixeldiff.runtime.formats import SUFFIXES as WRITTEN

@@ -24,8 +24,8 @@ from pixeldiff.data.maps import DetectedMap, EdgeMap, find_maps
 from pixeldiff.data.truth import Truth, find_truth, refuse_missing
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation.edges import Evaluation, Settings, evaluate_edges
+from pixeldiff.machine import cores
 from pixeldiff.metrics.edges import BSDS_MAX_DIST
-from pixeldiff.runtime import cores
 from pixeldiff.weights import sha256
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _check_outputs(
     if text_files is not None and text_files.is_dir() and any(text_files.iterdir()) and not overwrite:
         raise UserError(f"{text_files} holds files already; give another folder or --overwrite")
     if plot is not None:
-        from pixeldiff.evaluation.curves import check_plot
+        from pixeldiff.figures import check_plot
 
         check_plot(plot)
 
@@ -211,7 +211,7 @@ def _network(model: str | None, weights: Path | None, workers: int) -> Iterator[
 def _score_classifier(
     model: str | None, weights: Path | None, dataset: str, data: Path | None, json_file: Path | None
 ) -> None:
-    from pixeldiff.image import write_whole
+    from pixeldiff.files import write_whole
     from pixeldiff.metrics.classes import score
     from pixeldiff.runtime.packed import PackedClassifier
 

@@ -17,7 +17,7 @@ from pixeldiff import weights
 from pixeldiff.data.cifar import SOURCE
 from pixeldiff.data.folders import BSDS500, find_root, list_pictures, refuse_existing
 from pixeldiff.errors import UserError
-from pixeldiff.runtime import cores
+from pixeldiff.machine import cores
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ def robustness(
     Every further model is compared with the first.
     """
     try:
-        from pixeldiff.evaluation.curves import check_plot
+        from pixeldiff.figures import check_plot
         from pixeldiff.robustness import report
         from pixeldiff.robustness import results as tables
     except ImportError as error:

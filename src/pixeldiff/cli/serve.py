@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pixeldiff.errors import UserError
-from pixeldiff.runtime import cores
+from pixeldiff.machine import cores
 from pixeldiff.runtime.edges import EdgeDetector
 
 

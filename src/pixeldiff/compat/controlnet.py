@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pixeldiff import image as pictures
+from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.formats import grey_levels
 
 PREPROCESS = ("correct", "controlnet")
 _GRID = 64  # generators want sides that are multiples of this
@@ -170,7 +170,7 @@ def _styled(
         edges = (edges > 0.5).astype(np.float32)
     if safe:
         edges = np.minimum(np.floor(edges * 3), 2) / np.float32(2)
-    drawn = grey_levels(edges)
+    drawn = to_8_bit(edges)
     if drawn.shape != size:
         drawn = np.asarray(Image.fromarray(drawn).resize(size[::-1], Image.Resampling.BILINEAR))
     if scribble:

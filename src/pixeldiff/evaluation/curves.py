@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pixeldiff.errors import UserError
-from pixeldiff.image import write_whole
+from pixeldiff.figures import COLOURS, DASHES, save_figure
 from pixeldiff.metrics.edges import Summary
-
-SUFFIXES = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, told apart by colour-blind readers; the dashes do it in grey print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":")
-
-
-def check_plot(path: Path) -> None:
-    """An error before the work rather than after it."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"cannot plot to {path.name!r}; give a name that ends in {', '.join(SUFFIXES)}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UserError("plots need Matplotlib; install it with: pip install 'pixeldiff[eval]'") from error
 
 
 def plot_curves(path: Path, summaries: dict[str, Summary], human: tuple[float, float] | None = None) -> None:
@@ -71,15 +53,3 @@ def _draw_equal_f(axes: object) -> None:
             f"{f:.1f}", (1, f / (2 - f)), xytext=(3, 0), textcoords="offset points", fontsize=7, color="#4d804d",
             va="center", annotation_clip=False,
         )  # fmt: skip
-
-
-def save_figure(figure: Any, path: Path, dpi: int) -> None:
-    """Write a figure, whole or not at all. Without dates and random names the same curves give the same file."""
-    import matplotlib
-
-    kind = path.suffix[1:].lower()
-    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    content = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "pixeldiff"}):
-        figure.savefig(content, format=kind, dpi=dpi, metadata=dated)
-    write_whole(path, content.getvalue())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pixeldiff.evaluation.edges import Evaluation
-from pixeldiff.image import write_whole
+from pixeldiff.files import write_whole
 
 
 def to_dict(name: str, evaluation: Evaluation, sha256: str | None = None) -> dict[str, Any]:

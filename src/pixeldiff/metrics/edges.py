@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff import _native
+from pixeldiff import _native, edgemap
 from pixeldiff.errors import UserError
-from pixeldiff.image import FloatMap
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,20 +44,6 @@ def lowest_levels(values: Floats) -> list[int]:
     The small step back undoes rounding: level 85 passes 1/3.
     """
     return [max(1, int(np.ceil(255 * value - 1e-9))) for value in values]
-
-
-def nms(edge_map: NDArray[np.floating], radius: int = 1) -> FloatMap:
-    """Non-maximum suppression (native/edges/nms.hpp): the thin version of a soft map in [0, 1], height x width.
-
-    Radius 1 is the setting of most published scores; RCF's used 2.
-    """
-    _check_map(edge_map)
-    if radius < 1:
-        raise UserError(f"the radius of non-maximum suppression is at least 1, got {radius}")
-    return _native.nms(np.ascontiguousarray(edge_map, dtype=np.float32), radius)
-
-
-_suppressed = nms  # the name where `nms` is a switch
 
 
 @dataclass(frozen=True)
@@ -113,7 +98,7 @@ def evaluate_image(
     _check_sizes(edge_map, truths)
     if not 0 <= max_dist <= 1:
         raise UserError(f"max_dist is a part of the image diagonal, 0 to 1, got {max_dist}")
-    levels = to_8bit(_suppressed(edge_map, nms_radius) if nms else edge_map)
+    levels = edgemap.to_8_bit(edgemap.nms(edge_map, nms_radius) if nms else edge_map)
     stack = np.stack([np.ascontiguousarray(truth, dtype=bool) for truth in truths]).view(np.uint8)
     radius = max_dist * float(np.hypot(*levels.shape))
     matched_truth, matched_prediction, all_prediction, _ = _native.count_boundary(
@@ -123,18 +108,8 @@ def evaluate_image(
     return Counts(values, matched_truth, all_truth, matched_prediction, all_prediction)
 
 
-def to_8bit(edge_map: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Values in [0, 1] to levels 0..255, halves up."""
-    return np.floor(np.clip(edge_map, 0, 1) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
-
-
-def _check_map(edge_map: NDArray[np.floating]) -> None:
-    if edge_map.ndim != 2 or not edge_map.size:
-        raise UserError(f"an edge map has one channel, height x width; got shape {edge_map.shape}")
-
-
 def _check_sizes(edge_map: NDArray[np.floating], truths: Sequence[NDArray[np.bool_]]) -> None:
-    _check_map(edge_map)
+    edgemap.check(edge_map)
     if not len(truths):
         raise UserError("at least one annotator's truth is needed; got none")
     for truth in truths:
@@ -236,4 +211,4 @@ def recall_at_half_precision(recall: Floats, precision: Floats) -> float:
 def crispness(edge_map: NDArray[np.floating]) -> float:
     """The part of a map's total strength that lies on pixels which survive non-maximum suppression, 0 to 1."""
     total = float(np.sum(edge_map, dtype=np.float64))
-    return float(np.sum(edge_map[nms(edge_map) > 0], dtype=np.float64)) / total if total > 0 else 0.0
+    return float(np.sum(edge_map[edgemap.nms(edge_map) > 0], dtype=np.float64)) / total if total > 0 else 0.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.image import write_whole
+from pixeldiff.files import write_whole
 from pixeldiff.models.saving import configuration, load_described, save_model
 
 CONFIG = "config.json"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.evaluation.curves import COLOURS, check_plot, save_figure
+from pixeldiff.figures import COLOURS, check_plot, save_figure
 from pixeldiff.robustness.results import CLEAN, METRICS, Comparison, Condition, Results, compare, families
 
 BLOCKS = {

@@ -22,7 +22,7 @@ import numpy as np
 
 from pixeldiff.data.npy import read_npy
 from pixeldiff.errors import UserError
-from pixeldiff.image import write_whole
+from pixeldiff.files import write_whole
 from pixeldiff.metrics.classes import refuse_other_classes, top_hits
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarise
 from pixeldiff.robustness.corruptions import FAMILIES, KINDS, SEVERITIES, corrupt

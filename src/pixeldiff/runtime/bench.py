@@ -6,7 +6,6 @@ the first run of a block is not counted.
 
 from __future__ import annotations
 
-import platform
 import statistics
 import subprocess
 import sys
@@ -20,12 +19,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pixeldiff import __version__, image
+from pixeldiff import image
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
-from pixeldiff.runtime import cores
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.engine import onnxruntime
 from pixeldiff.runtime.stream import Found, Options, detect_files, find_pictures, open_streams, plan_jobs
 
 SIZES = ((224, 224), (321, 481))  # height, width
@@ -35,27 +32,6 @@ _TURN = 50  # pictures
 LARGEST = 2 * 10**6  # pixels of a picture to time
 
 Network = Callable[[FloatMap], object]  # takes a normalised batch
-
-
-def describe_machine(threads: int) -> dict[str, Any]:
-    return {
-        "cpu": _cpu_name(),
-        "cores": cores(),
-        "threads": threads,
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "pixeldiff": __version__,
-        "onnxruntime": onnxruntime.__version__,
-        "numpy": np.__version__,
-    }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def synthetic_picture(height: int, width: int, seed: int = 0) -> Picture:

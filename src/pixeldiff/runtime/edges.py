@@ -25,9 +25,10 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff import _native, weights
+from pixeldiff import edgemap, machine, weights
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
+from pixeldiff.files import write_whole
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.engine import onnxruntime
 from pixeldiff.runtime.formats import SUFFIXES, Options
@@ -106,7 +107,7 @@ class EdgeDetector:
         self.session = _open(path, threads, providers)
         self.metadata = _describe(self.session, path)
         self.name: str = self.metadata.get("model", path.stem)
-        self.memory_budget = _default_budget() // streams
+        self.memory_budget = machine.memory_budget() // streams
 
     def __repr__(self) -> str:
         size = DEFAULT_SIZE if self.size is None else self.size
@@ -195,7 +196,7 @@ class EdgeDetector:
         """
         options = _options(Path(path).suffix[1:].lower(), thin, threshold, invert)
         edges = self(image, scales=scales, thin=options.suppressed, size=size)
-        pictures.write_whole(Path(path), options.encode(edges))
+        write_whole(Path(path), options.encode(edges))
 
     def _at_scales(self, batch: list[Picture], sides: bool, scales: Sequence[float]) -> FloatMap:
         """Maps of pictures of one size, N x (5 or 1) x H x W, averaged over the scales."""
@@ -310,15 +311,6 @@ def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, An
     return described
 
 
-def _default_budget() -> int:
-    """A gigabyte, or an eighth of a larger machine's memory, or half of a smaller one's."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not a POSIX system
-        return 10**9
-    return min(max(10**9, memory // 8), memory // 2)
-
-
 def _checked_scales(scales: Sequence[float] | None) -> Sequence[float]:
     if scales is None:
         return (1.0,)
@@ -394,9 +386,7 @@ def _thinned(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
     Suppression finds no crest on the smooth slopes of an enlarged map, and its own lines would not stay thin if
     enlarged: maps of a reduced picture are suppressed as the network gave them, and their lines drawn anew.
     """
-    from pixeldiff.metrics.edges import nms
-
-    thin = np.stack([nms(one) for one in maps])
+    thin = np.stack([edgemap.nms(one) for one in maps])
     if maps.shape[1:] == size:
         return thin
     large = _enlarged(maps, size)
@@ -407,7 +397,7 @@ def _thinned(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
 
 def _drawn_lines(lines: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
     """Lines one pixel wide at another size: straight from each pixel of a line to the next ones beside or below it."""
-    lines = _native.thin(np.ascontiguousarray(lines).view(np.uint8)).astype(bool)
+    lines = edgemap.thin(lines)
     scale = np.array(size) / lines.shape
     steps = np.linspace(0, 1, int(np.ceil(scale.max())) + 1)[:, None, None]
     drawn = np.zeros(size, bool)

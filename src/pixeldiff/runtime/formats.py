@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pixeldiff import _native
 from pixeldiff.data.mat import write_mat
+from pixeldiff.edgemap import thin, to_8_bit, to_16_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture, as_8_bit
 from pixeldiff.runtime.vector import STROKE, TOLERANCE, encode_svg
@@ -32,32 +32,21 @@ _THINNED = 65535  # pixels a side that suppression, thinning and tracing bear
 _MAGENTA = (255, 0, 255)  # seldom in photos, and seen on light and dark ones
 
 
-def grey_levels(edge_map: FloatMap) -> NDArray[np.uint8]:
-    """8 bit, rounded: white edges on black."""
-    levels = edge_map * np.float32(255)
-    return np.round(levels, out=levels).astype(np.uint8)
-
-
-def deep_levels(edge_map: FloatMap) -> NDArray[np.uint16]:
-    """16 bit, rounded."""
-    return np.round(edge_map * 65535).astype(np.uint16)
-
-
 def as_opacity(edge_map: FloatMap, dark: bool) -> Image.Image:
     """White (or black) everywhere, as opaque as the edge is strong."""
-    opacity = Image.fromarray(grey_levels(edge_map))
+    opacity = Image.fromarray(to_8_bit(edge_map))
     return Image.merge("LA", (Image.new("L", opacity.size, 0 if dark else 255), opacity))
 
 
 def over_photo(edge_map: FloatMap, picture: Picture, dark: bool) -> Image.Image:
     """The picture with magenta (or black) edges drawn on it."""
     photo = Image.fromarray(as_8_bit(picture))
-    photo.paste((0, 0, 0) if dark else _MAGENTA, mask=Image.fromarray(grey_levels(edge_map)))
+    photo.paste((0, 0, 0) if dark else _MAGENTA, mask=Image.fromarray(to_8_bit(edge_map)))
     return photo
 
 
 def encode_png(edge_map: FloatMap) -> bytes:
-    return save_png(Image.fromarray(grey_levels(edge_map)))
+    return save_png(Image.fromarray(to_8_bit(edge_map)))
 
 
 def save_png(drawn: Image.Image, note: str = "") -> bytes:
@@ -103,14 +92,14 @@ class Format:
     media: str
     save: Callable[[Image.Image, str], bytes] | None = None
     numbers: Callable[[FloatMap], bytes] | None = None
-    levels: Callable[[FloatMap], NDArray[Any]] = grey_levels
+    levels: Callable[[FloatMap], NDArray[Any]] = to_8_bit
     most: int = 2**31 - 1  # pixels a side
     grounds: tuple[str, ...] = ()
 
 
 FORMATS = {
     "png": Format("png", "image/png", save_png, grounds=GROUNDS),
-    "png16": Format("png", "image/png", save_png, levels=deep_levels),
+    "png16": Format("png", "image/png", save_png, levels=to_16_bit),
     "jpg": Format("jpg", "image/jpeg", save_jpeg, most=65500, grounds=("photo",)),
     "webp": Format("webp", "image/webp", save_webp, most=16383, grounds=GROUNDS),
     "svg": Format("svg", "image/svg+xml", grounds=("transparent",)),
@@ -205,9 +194,9 @@ class Options:
         """The map in black and white, where a threshold is given."""
         if self.threshold is None:
             return edge_map
-        on = np.ascontiguousarray(edge_map >= self.threshold).view(np.uint8)
+        on = edge_map >= self.threshold
         # Suppression leaves some lines two pixels wide; the benchmark thins them after its threshold, too.
-        return (_native.thin(on) if self.thin else on).astype(np.float32)
+        return (thin(on) if self.thin else on).astype(np.float32)
 
     def note(self, model: str) -> str:
         """The command that makes such a file."""

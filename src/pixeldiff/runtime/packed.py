@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pixeldiff import _native, weights
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.runtime import cores
+from pixeldiff.machine import cores
 from pixeldiff.runtime.packed_file import Binary, Conv, Layer, Linear, MaxPool, PackedFile, Replica, read_packed
 
 Floats = NDArray[np.float32]

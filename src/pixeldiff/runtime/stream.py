@@ -19,7 +19,7 @@ from threading import Semaphore
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.files import NoRoomError, remove_leftovers
+from pixeldiff.files import NoRoomError, remove_leftovers, write_whole
 from pixeldiff.runtime.edges import SIDES, EdgeDetector, Seen, see
 from pixeldiff.runtime.formats import Options, read_note
 
@@ -259,4 +259,4 @@ def _write(target: Path, content: bytes) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     else:
-        image.write_whole(target, content)
+        write_whole(target, content)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff import _native
+from pixeldiff.edgemap import thin
 from pixeldiff.image import FloatMap
 
 THRESHOLD = 0.2  # weaker lines are mostly texture
@@ -65,7 +66,7 @@ def lines(
 ) -> Iterator[tuple[list[list[int]], float]]:
     """The simplified polylines of a map, (row, column) by (row, column), each with the mean strength of its pixels."""
     chosen = edge_map >= max(threshold, np.finfo(np.float32).tiny)  # a map's zeros are never edges
-    pixels, starts = _native.trace(_native.thin(np.ascontiguousarray(chosen).view(np.uint8)))
+    pixels, starts = _native.trace(thin(chosen).view(np.uint8))
     long = np.diff(starts) >= _SHORTEST
     if min_length > _SHORTEST:
         long &= _linked_length(pixels, starts) >= min_length

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from pixeldiff.edgemap import nms, to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.files import cannot_write, name_unfinished, remove_leftovers
 from pixeldiff.image import FloatMap, Picture
-from pixeldiff.metrics.edges import nms
 from pixeldiff.runtime.edges import EdgeDetector, seen_size
-from pixeldiff.runtime.formats import Options, grey_levels
+from pixeldiff.runtime.formats import Options
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 WRITTEN = (".mkv", ".mov", ".mp4", ".webm")  # what results may be
@@ -276,7 +276,7 @@ class _Writer:
         if edges.shape != self.report.size:  # some streams change their size midway
             self.report.damaged += 1
             return
-        frame = av.VideoFrame.from_ndarray(grey_levels(edges), format="gray")
+        frame = av.VideoFrame.from_ndarray(to_8_bit(edges), format="gray")
         frame = frame.reformat(format=self._video.pix_fmt)
         frame.pts, frame.time_base = pts, self._video.codec_context.time_base
         self._durations[pts] = duration

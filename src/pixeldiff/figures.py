@@ -1,0 +1,37 @@
+"""One style of plot: colours, dashes, and how a figure becomes a file (Matplotlib, extra `eval`)."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from pixeldiff.errors import UserError, needs
+from pixeldiff.files import write_whole
+
+SUFFIXES = (".png", ".svg", ".pdf")
+# Okabe and Ito's colours, told apart by colour-blind readers; the dashes do it in grey print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+
+
+def check_plot(path: Path) -> None:
+    """An error before the work rather than after it."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"cannot plot to {path.name!r}; give a name that ends in {', '.join(SUFFIXES)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise needs("eval", "a plot", error) from error
+
+
+def save_figure(figure: Any, path: Path, dpi: int) -> None:
+    """Write a figure, whole or not at all. Without dates and random names the same curves give the same file."""
+    import matplotlib
+
+    kind = path.suffix[1:].lower()
+    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    content = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "pixeldiff"}):
+        figure.savefig(content, format=kind, dpi=dpi, metadata=dated)
+    write_whole(path, content.getvalue())

@@ -1,0 +1,46 @@
+"""This machine: its cores and memory, and what a figure was measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from pixeldiff import __version__
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_budget() -> int:
+    """For networks: a gigabyte, an eighth of a larger machine's memory, or half of a smaller one's."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return 10**9
+    return min(max(10**9, memory // 8), memory // 2)
+
+
+def describe(threads: int) -> dict[str, Any]:
+    """What a figure depends on besides the code."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": cores(),
+        "threads": threads,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "pixeldiff": __version__,
+        **{name: importlib.metadata.version(name) for name in ("onnxruntime", "numpy")},
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
