@@ -47,7 +47,7 @@ KINDS = {
         "pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",
         "Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and education",
     ),
-    "classify": Kind(
+    "classes": Kind(
         ".pdn",
         export_packed,
         ("top1", "top5"),

@@ -116,5 +116,5 @@ def test_shells_get_their_completion(shell):
 def test_classify_has_a_default():
     result = run("classify", "docs/images/coffee.jpg", "--json")
     assert result.returncode == 0
-    scores = {name: card["top1"] for name, card in weights.cards().items() if card["task"] == "classify"}
+    scores = {name: card["top1"] for name, card in weights.cards().items() if card["task"] == "classes"}
     assert scores[json.loads(result.stdout)["model"]] == max(scores.values())

@@ -17,8 +17,8 @@ from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarise
 from pixeldiff.models.saving import save_model
 from pixeldiff.runtime.packed import PackedClassifier
-from pixeldiff.training.tasks.classify import predict
-from pixeldiff.training.tasks.classify_data import FolderPictures
+from pixeldiff.training.tasks.class_pictures import FolderPictures
+from pixeldiff.training.tasks.classes import predict
 from tests.data.test_cifar import write_cifar
 
 
@@ -188,7 +188,7 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
     write_cifar(tmp_path / "cifar-100-python")
     torch.manual_seed(0)
     model = create_model("resnet18_bipdc_cifar", width=0.125, classes=100).eval()
-    save_model(model, tmp_path / "net.safetensors", {"task": "classify"})
+    save_model(model, tmp_path / "net.safetensors", {"task": "classes"})
     assert run("export", tmp_path / "net.safetensors", "--to", tmp_path / "net.pdn") == 0
     capsys.readouterr()
     given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json", "--overwrite")

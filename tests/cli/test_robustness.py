@@ -93,7 +93,7 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
     for kind in ("fog", "snow"):
         np.save(tmp_path / f"{kind}.npy", rng.integers(0, 256, (30, 32, 32, 3), dtype=np.uint8))
     models = [classifiers / f"{name}.safetensors" for name in ("resnet18_binary_cifar", "resnet18_bipdc_cifar")]
-    given = ["--task", "classify", "--model", *models, "--data", tmp_path, "--json", tmp_path / "r.json"]
+    given = ["--task", "classes", "--model", *models, "--data", tmp_path, "--json", tmp_path / "r.json"]
     assert run(*given, "--kinds", "fog", "snow") == 0
     assert "resnet18_bipdc_cifar against resnet18_binary_cifar, all levels" in capsys.readouterr().out
     content = json.loads((tmp_path / "r.json").read_text())
@@ -114,7 +114,7 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
     table = {b"data": rng.integers(0, 256, (5, 3072), dtype=np.uint8), b"fine_labels": labels.tolist()}
     (tmp_path / "test").write_bytes(pickle.dumps(table))
     (tmp_path / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"class %d" % i for i in range(100)]}))
-    given = ["--task", "classify", "--model", classifiers / "resnet18_binary_cifar.safetensors", "--data", tmp_path]
+    given = ["--task", "classes", "--model", classifiers / "resnet18_binary_cifar.safetensors", "--data", tmp_path]
     asked = ["--limit", 4, "--kinds", "fog", "--severity", 5]
     assert run(*given, *asked, "--json", tmp_path / "r.json") == 0
     printed = capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["data"], content["pictures"]) == ("CIFAR-100 test, corrupted here", 4)
     assert [(c["kind"], c["severity"]) for c in content["cells"]] == [("clean", 0), ("fog", 5)]
-    assert run("--task", "classify", "--model", given[3], "--data", tmp_path / "..") == 2
+    assert run("--task", "classes", "--model", given[3], "--data", tmp_path / "..") == 2
     assert "is not CIFAR-100" in capsys.readouterr().err
 
 

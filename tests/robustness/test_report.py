@@ -41,7 +41,7 @@ def test_what_is_not_scored_is_a_dash_and_not_asked_is_absent(edges):
 
 def test_the_classification_table_is_one_block():
     grid = conditions(KINDS, (5,), clean=False)
-    results = Results("classify", "CIFAR-100-C", 10000, 0, {"m": ""}, {("m", c): {"top1": 12.345} for c in grid})
+    results = Results("classes", "CIFAR-100-C", 10000, 0, {"m": ""}, {("m", c): {"top1": 12.345} for c in grid})
     text = table(results, ["m"], grid)
     assert text.splitlines()[1].split()[-4:] == ["Contr.", "Elastic", "Pixel", "JPEG"]
     assert text.splitlines()[3].count("12.35") + text.splitlines()[3].count("12.34") == 15

@@ -52,7 +52,7 @@ def test_the_grid_is_in_the_papers_order():
     assert conditions(("fog", "snow"), (5, 1)) == [CLEAN, ("snow", 1), ("snow", 5), ("fog", 1), ("fog", 5)]
     assert CLEAN not in conditions(KINDS, (1,), clean=False)
     assert len(DEFAULT_KINDS["edges"]) == 14
-    assert DEFAULT_KINDS["classify"] == KINDS
+    assert DEFAULT_KINDS["classes"] == KINDS
     with pytest.raises(UserError, match="unknown corruption 'rain'"):
         conditions(("rain",), (1,))
     with pytest.raises(UserError, match="severity 6"):

@@ -75,7 +75,7 @@ def test_as_table_round_trip() -> None:
         ({"seed": 2**32}, ["seed", "4294967296"]),
         ({"schedule": {"epochs": math.inf}}, ["schedule.epochs"]),
         ({"model": {"name": "resnet18_cifar"}}, ["resnet18_cifar", "edges", "tiny"]),
-        ({"task": "classify", "data": {"root": "x"}}, ["tiny", "classify", "bipidinet18"]),
+        ({"task": "classes", "data": {"root": "x"}}, ["tiny", "classes", "bipidinet18"]),
         ({"data": {"root": "x", "sources": ["a"], "crop": 4}}, ["data.crop", "at least 8"]),
         ({"data": {"root": "x", "sources": ["a"], "fill": True}}, ["data.fill", "data.crop"]),
         ({"evaluate": {"max_dist": -1.0}}, ["evaluate.max_dist"]),

@@ -103,7 +103,7 @@ def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     card = json.loads(ship.ship("small-cifar100", weights_file, scores, **facts(recipe)).read_text())
     check_card(card, ship.FOLDER)
     assert card["files"].keys() == {".pdn", ".safetensors"}
-    assert (card["task"], card["top1"]) == ("classify", 41.5)
+    assert (card["task"], card["top1"]) == ("classes", 41.5)
     packed = PackedClassifier(ship.FOLDER / "small-cifar100.pdn")
     assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")
 

@@ -18,7 +18,7 @@ from pixeldiff.weights import TORCH_SUFFIXES, cards, resolve
 
 def complete_model(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """The shipped networks that fit the verb, for shells that complete words."""
-    task = "classify" if context.info_name == "classify" else "edges"
+    task = "classes" if context.info_name == "classify" else "edges"
     return [name for name, card in cards().items() if card["task"] == task and name.startswith(begun)]
 
 

@@ -85,8 +85,8 @@ def _untrained(weights: Path) -> nn.Module:
 
 def _batch(weights: Path, model: nn.Module, root: str, count: int) -> Any:
     from pixeldiff.models.saving import describe
-    from pixeldiff.training.tasks.classify import data_of, open_pictures
-    from pixeldiff.training.tasks.classify_data import spread
+    from pixeldiff.training.tasks.class_pictures import spread
+    from pixeldiff.training.tasks.classes import data_of, open_pictures
     from pixeldiff.training.tasks.pictures import normalise
 
     data = data_of(describe(weights), model.config.stem, root)  # type: ignore[union-attr, arg-type]

@@ -41,7 +41,7 @@ class _ManyValues(click.Command):
 
 
 @click.command(cls=_ManyValues)
-@click.option("--task", type=click.Choice(["edges", "classify"]), required=True, help="Which table.")
+@click.option("--task", type=click.Choice(["edges", "classes"]), required=True, help="Which table.")
 @click.option("--model", "models", multiple=True, required=True, help="A shipped name or a weights file; repeatable.")
 @click.option(
     "--severity", "severities", multiple=True, type=click.IntRange(1, 5), default=(1, 5), help="[default: 1 5]"

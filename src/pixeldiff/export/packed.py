@@ -25,8 +25,8 @@ from pixeldiff.models.saving import describe, load_model, make_readable
 from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU
 from pixeldiff.runtime.packed import PackedClassifier
 from pixeldiff.runtime.packed_file import FORMAT, VERSION
-from pixeldiff.training.tasks.classify import data_of
-from pixeldiff.training.tasks.classify_data import CENTRE
+from pixeldiff.training.tasks.class_pictures import CENTRE
+from pixeldiff.training.tasks.classes import data_of
 from pixeldiff.training.tasks.pictures import normalise
 from pixeldiff.weights import METADATA_KEY
 

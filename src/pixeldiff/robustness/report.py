@@ -15,7 +15,7 @@ from pixeldiff.robustness.results import CLEAN, METRICS, Comparison, Condition, 
 
 BLOCKS = {
     "edges": (("noise", "blur"), ("digital", "weather")),
-    "classify": (("noise", "blur", "weather", "digital"),),
+    "classes": (("noise", "blur", "weather", "digital"),),
 }
 # The paper's column heads.
 SHORT = {

@@ -33,8 +33,8 @@ Condition = tuple[str, int]  # kind, severity
 CLEAN: Condition = ("clean", 0)
 
 # The paper leaves elastic out of the edge table: it moves the edges away from their annotation.
-DEFAULT_KINDS = {"edges": tuple(k for k in KINDS if k != "elastic_transform"), "classify": KINDS}
-METRICS = {"edges": ("ods", "ois"), "classify": ("top1",)}
+DEFAULT_KINDS = {"edges": tuple(k for k in KINDS if k != "elastic_transform"), "classes": KINDS}
+METRICS = {"edges": ("ods", "ois"), "classes": ("top1",)}
 
 
 class Scorer(Protocol):

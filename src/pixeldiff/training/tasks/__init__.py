@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pixeldiff.errors import UserError
 
-TASKS = ("edges", "classify")
+TASKS = ("edges", "classes")
 
 
 class TaskProtocol(Protocol):

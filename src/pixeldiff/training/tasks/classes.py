@@ -25,7 +25,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.models.bipidinet import BiPiDiNetConfig
 from pixeldiff.models.saving import load_model
-from pixeldiff.training.tasks.classify_data import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
+from pixeldiff.training.tasks.class_pictures import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
 from pixeldiff.training.tasks.pictures import normalise
 
 Network = BiPiDiNetConfig

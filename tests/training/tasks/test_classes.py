@@ -15,8 +15,8 @@ from pixeldiff.models import create_model
 from pixeldiff.models.saving import load_model
 from pixeldiff.training.loop import train
 from pixeldiff.training.recipe import parse_recipe, read_recipe
-from pixeldiff.training.tasks.classify import Task, distillation_loss, predict
-from pixeldiff.training.tasks.classify_data import CifarPictures, FolderPictures, _window
+from pixeldiff.training.tasks.class_pictures import CifarPictures, FolderPictures, _window
+from pixeldiff.training.tasks.classes import Task, distillation_loss, predict
 from pixeldiff.training.tasks.pictures import normalise
 from tests.data.test_cifar import write_cifar
 
@@ -28,7 +28,7 @@ def cifar(tmp_path):
 
 def recipe(root, name="resnet18_bipdc_cifar", **changes):
     table = {
-        "task": "classify",
+        "task": "classes",
         "model": {"name": name, "width": 0.125, **changes.pop("model", {})},
         "data": {"root": str(root), **changes.pop("data", {})},
         "optimizer": {"lr": 0.001, "betas": [0.9, 0.999], "weight_decay": 0.0},
@@ -235,7 +235,7 @@ def test_bad_input(cifar, folder, tmp_path):
         FolderPictures(folder, "val").plain(np.arange(6))
 
 
-RECIPES = [p for p in sorted(Path(__file__).parents[3].glob("recipes/*.toml")) if read_recipe(p).task == "classify"]
+RECIPES = [p for p in sorted(Path(__file__).parents[3].glob("recipes/*.toml")) if read_recipe(p).task == "classes"]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
