@@ -34,6 +34,7 @@ from pixeldiff.runtime.engine import onnxruntime
 from pixeldiff.runtime.formats import SUFFIXES, Options
 from pixeldiff.runtime.graph_file import check_layers
 from pixeldiff.runtime.packed_file import Fields
+from pixeldiff.runtime.tiles import plan_tiles
 
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
@@ -256,7 +257,7 @@ class EdgeDetector:
             raise UserError(f"{self.name} does not say how to tile large pictures; export its weights again") from error
         height, width = picture.shape[:2]
         whole = [np.empty((height >> k, width >> k), np.float32) for k in range(len(SIDES))]
-        for tile in pictures.plan_tiles(height, width, self._window_pixels(), margin, stride):
+        for tile in plan_tiles(height, width, self._window_pixels(), margin, stride):
             parts = self._run(SIDES, [picture[tile.window]])
             for k, part in enumerate(parts):
                 rows, columns = (_coarser(core, 0, k) for core in tile.core)
