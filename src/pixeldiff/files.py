@@ -44,6 +44,12 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
     return WriteError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
 
 
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Nothing is replaced unasked."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; give another name or --overwrite")
+
+
 def name_unfinished(target: Path, suffix: str = "") -> Path:
     """A new name beside `target`; short, since names may be as long as the system bears."""
     return target.with_name(f".pixeldiff-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp{suffix}")
@@ -74,12 +80,6 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it appears complete or not at all."""
     with whole(path) as unfinished, unfinished.open("xb") as file:
         file.write(content)
-
-
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Nothing is replaced unasked."""
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists; give another name or --overwrite")
 
 
 def remove_leftovers(folders: Iterable[Path]) -> None:
