@@ -12,7 +12,7 @@ import io
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -24,6 +24,7 @@ from pixeldiff.errors import UserError
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+CENTRE = 224 / 256  # the part of the short side that a classifier sees, as on ImageNet
 
 # The formats that Pillow decodes by itself, with the names that a folder is searched for; a file named explicitly is
 # tried whatever its name. Pillow's others start programs (EPS: Ghostscript) or are no photos.
@@ -250,11 +251,16 @@ def load(source: Any) -> Picture:
     )
 
 
-def normalise(picture: Picture) -> FloatMap:
-    """(x - mean) / std as the networks expect it, 3 x H x W."""
+def preprocessing(**square: float) -> dict[str, Any]:
+    """How networks trained here see pictures, as their files say it; `square` is size and crop of `centre_square`."""
+    return {**square, "mean": list(MEAN), "std": list(STD)}
+
+
+def normalise(picture: Picture, means: Sequence[float], stds: Sequence[float]) -> FloatMap:
+    """(x - mean) / std of each channel, 3 x H x W."""
     full = 255.0 if picture.dtype == np.uint8 else 1.0
     planes = np.empty((3, *picture.shape[:2]), np.float32)
-    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):
+    for channel, (mean, std) in enumerate(zip(means, stds, strict=True)):
         np.multiply(picture[..., channel], np.float32(1 / (full * std)), out=planes[channel], dtype=np.float32)
         planes[channel] -= np.float32(mean / std)
     return planes

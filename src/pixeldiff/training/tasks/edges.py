@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from pixeldiff.data.folders import BSDS500, find_root
 from pixeldiff.data.truth import Truth
 from pixeldiff.errors import UserError
-from pixeldiff.image import pad_to, read8
+from pixeldiff.image import pad_to, preprocessing, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
 from pixeldiff.models.pidinet import PiDiNetConfig
 from pixeldiff.training.tasks.edge_pairs import (
@@ -143,6 +143,7 @@ def as_edges(logits: list[Tensor]) -> np.ndarray:
 class Task:
     """Edges for the training loop; see TaskProtocol."""
 
+    preprocessing = preprocessing()
     labels = ()
 
     def __init__(self, recipe: Any) -> None:
