@@ -19,11 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pixeldiff.cli._network import network_file
 from pixeldiff.data import maps as edge_maps
 from pixeldiff.data.cifar import SOURCE
-from pixeldiff.data.folders import BSDS500, find_classes, find_root, refuse_existing
+from pixeldiff.data.folders import BSDS500, find_classes, find_root
 from pixeldiff.data.maps import DetectedMap, EdgeMap, find_maps
 from pixeldiff.data.truth import Truth, find_truth, refuse_missing
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation.edges import Evaluation, Settings, evaluate_edges
+from pixeldiff.files import refuse_existing
 from pixeldiff.machine import cores
 from pixeldiff.metrics.edges import BSDS_MAX_DIST
 from pixeldiff.weights import sha256

@@ -15,8 +15,9 @@ import numpy as np
 from pixeldiff import image as pictures
 from pixeldiff import weights
 from pixeldiff.data.cifar import SOURCE
-from pixeldiff.data.folders import BSDS500, find_root, list_pictures, refuse_existing
+from pixeldiff.data.folders import BSDS500, find_root, list_pictures
 from pixeldiff.errors import UserError
+from pixeldiff.files import refuse_existing
 from pixeldiff.machine import cores
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""Folders and files of the user: where data are, what a folder holds, what must not be replaced. No torch."""
+"""Folders of the user: where data are, what a folder holds. No torch."""
 
 from __future__ import annotations
 
@@ -43,9 +43,3 @@ def find_classes(folder: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]
     if not files:
         raise UserError(f"no pictures in {folder}; it should hold one folder of pictures per class")
     return files, tuple(f.name for f in classes)
-
-
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Nothing is replaced unasked."""
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists; give another name or --overwrite")
