@@ -1,4 +1,4 @@
-"""Windows over a picture that is too large for the network at once.
+"""Windows over a picture that is too large for the network at once, and its maps put together from them.
 
 Resizing and pooling see the same pixels in every window: borders lie on the grid of the poolings, and a margin as wide
 as the network's reach surrounds what is kept.
@@ -8,6 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
+
+from pixeldiff import image
+from pixeldiff.image import FloatMap
+
+_BAND_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -52,3 +59,29 @@ def _spans(length: int, core: int, margin: int) -> Iterable[tuple[slice, slice]]
     for start in range(0, length, core):
         stop = min(start + core, length)
         yield slice(max(0, start - margin), min(length, stop + margin)), slice(start, stop)
+
+
+def coarser(span: slice, origin: int, k: int) -> slice:
+    """A span of picture pixels, counted from `origin`, on the grid after k poolings."""
+    return slice((span.start - origin) >> k, (span.stop - origin) >> k)
+
+
+def fuse(sides: list[FloatMap], fusion: list[float], bias: float, keep_sides: bool) -> FloatMap:
+    """The network's last step on side logits at their own resolution, some rows at a time."""
+    size = sides[0].shape[0], sides[0].shape[1]
+    maps = np.empty((5 if keep_sides else 1, *size), np.float32)
+    for start in range(0, size[0], _BAND_ROWS):
+        rows = slice(start, start + _BAND_ROWS)
+        total = np.full(maps[0, rows].shape, bias, np.float32)
+        for k, (side, weight) in enumerate(zip(sides, fusion, strict=True)):
+            logits = image.resize(side, size, rows)
+            total += logits * np.float32(weight)
+            if keep_sides:
+                maps[k, rows] = sigmoid(logits)
+        maps[-1, rows] = sigmoid(total)
+    return maps
+
+
+def sigmoid(logits: FloatMap) -> FloatMap:
+    result: FloatMap = 1 / (1 + np.exp(np.minimum(-logits, np.float32(88))))
+    return result
