@@ -104,7 +104,7 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
 
     model = model.eval()
     described = {**describe_model(model, metadata), "tiles": tile_recipe(model)}
-    with whole(Path(destination), ".onnx") as draft:
+    with whole(Path(destination), ".onnx", durable=True) as draft:
         _write_graph(EdgeGraph(model).eval(), draft)
         proto = onnx.load(draft)
         onnx.helper.set_model_props(proto, {METADATA_KEY: json.dumps(described)})

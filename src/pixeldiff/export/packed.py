@@ -41,7 +41,7 @@ def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None
     """Write `model` as a .pdn file and return its largest deviation; an error if that exceeds PARITY."""
     layers, arrays = pack_layers(model)
     described = _describe(describe_model(model, metadata), layers)
-    with whole(Path(destination), ".pdn") as draft:
+    with whole(Path(destination), ".pdn", durable=True) as draft:
         save_file(arrays, draft, {METADATA_KEY: json.dumps(described)})
         deviation = _deviation(model, draft)
         if not deviation <= PARITY:

@@ -33,7 +33,7 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
     """Write weights and their description as one safetensors file, whole or not at all."""
     described = describe_model(model, metadata)
     state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
-    with whole(Path(path)) as unfinished:
+    with whole(Path(path), durable=True) as unfinished:
         save_file(state, unfinished, {METADATA_KEY: json.dumps(described)})
         make_readable(unfinished)
 

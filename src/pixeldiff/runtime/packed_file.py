@@ -164,7 +164,9 @@ def parse_packed(content: bytes) -> PackedFile:
     fields = Fields(described, "the description")
     preprocessing = _parse_preprocessing(fields)
     _check_maps(preprocessing.size, layers)
-    return PackedFile(fields.text("name"), fields.text("task"), fields.text("licence"), labels, preprocessing, layers, tensors)
+    return PackedFile(
+        fields.text("name"), fields.text("task"), fields.text("licence"), labels, preprocessing, layers, tensors
+    )
 
 
 def _split(content: bytes) -> tuple[bytes, memoryview]:

@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from pixeldiff.errors import UserError
+from pixeldiff.files import WriteError
 from pixeldiff.training.journal import Journal
 from pixeldiff.training.recipe import Recipe, Schedule, as_table
 from pixeldiff.training.run import LAST, Positions, Processes, Run, clean, hold
@@ -189,7 +190,7 @@ def _survive(journal: Journal, write: Any) -> bool:
     try:
         write()
         return True
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a failed write as RuntimeError
+    except (WriteError, OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a failed write of torch
         journal.warn(f"not saved ({' '.join(str(error).split())[:200]}); the previous files are kept, training goes on")
         return False
 

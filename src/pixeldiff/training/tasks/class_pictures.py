@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from pixeldiff.data.cifar import SIDE, read_cifar100
-from pixeldiff.data.folders import find_classes
+from pixeldiff.data.lists import find_classes
 from pixeldiff.image import CENTRE, centre_square, read8
 
 Key = tuple[int, int]  # (epoch, index)

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff import image
-from pixeldiff.data.cifar import SIDE, SOURCE
-from pixeldiff.data.folders import find_root
+from pixeldiff.data.cifar import ORIGIN, SIDE
+from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.models.bipidinet import BiPiDiNetConfig
@@ -96,7 +96,7 @@ def preprocessing(data: Data) -> dict[str, Any]:
 def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:
     """The training or the test split of a recipe's data."""
     folders = "folders of pictures, <root>/train/<class> and <root>/val/<class>"
-    root = find_root(data.root, f"CIFAR-100: {SOURCE}" if data.dataset == "cifar100" else folders)
+    root = find_root(data.root, f"CIFAR-100: {ORIGIN}" if data.dataset == "cifar100" else folders)
     if data.dataset == "cifar100":
         return CifarPictures(root, "train" if training else "test", seed, data.padding)
     return FolderPictures(root, "train" if training else "val", seed, data.size, data.area)
