@@ -27,15 +27,18 @@ def export(given: str, destination: Path, pattern: str | None, overwrite: bool) 
 
     The result is compared with the network before it gets its name.
     """
+    try:
+        import onnx  # noqa: F401
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise needs("train", "export", error) from error
     row = tasks.find_task(weights.describe(weights.trained(given))["task"])
     if destination.suffix != row.suffix:
-        raise UserError(f"networks for {row.name} become {row.suffix} files; give --to {destination.stem}{row.suffix}")
+        raise UserError(
+            f"cannot export to {destination.name!r}; networks for {row.name} need a name that ends in {row.suffix}"
+        )
     if not destination.parent.is_dir():
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
     refuse_existing(destination, overwrite)
-    try:
-        export_weights = tasks.load(row.export)
-    except ImportError as error:
-        raise needs("train", "export", error) from error
-    deviation = export_weights(given, destination, pattern)
+    deviation = tasks.load(row.export)(given, destination, pattern)
     click.echo(f"{destination}: {destination.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")
