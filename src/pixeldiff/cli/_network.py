@@ -9,11 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pixeldiff.errors import UserError
-from pixeldiff.weights import TORCH_SUFFIXES, cards, resolve
+from pixeldiff.tasks import Task, load
+from pixeldiff.weights import TORCH_SUFFIXES, cards, resolve, sha256
 
 
 def complete_model(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
@@ -45,3 +47,12 @@ def _export(path: Path, graph: Path) -> Path:
         last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
         raise UserError(last[0].removeprefix("pixeldiff: "))
     return graph
+
+
+@contextmanager
+def open_network(given: str | Path, task: Task, threads: int, streams: int = 1) -> Iterator[tuple[str, Any, str]]:
+    """A network by its shipped name or its file: what it is called, what runs it, and its file's hash."""
+    model, weights = (given, None) if isinstance(given, str) else (None, given)
+    with network_file(model, weights, task.suffix) as (path, runs):
+        parallel = {"streams": streams} if streams > 1 else {}
+        yield model or path.stem, load(task.runtime)(runs, threads=threads, **parallel), sha256(path)
