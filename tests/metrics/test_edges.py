@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import loadmat
 
 from pixeldiff.edgemap import nms
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.edges import Counts, average_precision, crispness, evaluate_image, summarise
+from tests.extras import optional
 from tests.references import nms as nms_reference
+
+loadmat = optional("scipy.io").loadmat
 
 
 def make_counts(matched_truth, all_truth, matched_prediction, all_prediction) -> Counts:
