@@ -9,9 +9,9 @@
 #include "edges/boundary.hpp"
 #include "edges/match.hpp"
 #include "edges/nms.hpp"
-#include "test_packed.hpp"
 #include "edges/thin.hpp"
 #include "edges/trace.hpp"
+#include "test_packed.hpp"
 
 using namespace pixeldiff;
 
