@@ -1,4 +1,4 @@
-// The kernels on random and degenerate maps, compared with brute force; built with sanitizers by `make sanitize`.
+// The kernels on random and degenerate maps, compared with brute force; built with sanitizers by `make check-native`.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
