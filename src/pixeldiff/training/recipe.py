@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import list_models, model_config
+from pixeldiff.training.schedule import Schedule
 from pixeldiff.training.tasks import task_module
 
 if sys.version_info >= (3, 11):
@@ -49,25 +50,6 @@ class Optimizer:
         _check("optimizer.lr is more than 0", self.lr, self.lr > 0)
         _check("optimizer.betas are 0 to below 1", self.betas, all(0 <= beta < 1 for beta in self.betas))
         _check("optimizer.weight_decay is at least 0", self.weight_decay, self.weight_decay >= 0)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The learning rate over the run, in epochs (one epoch = every entry of the training set once)."""
-
-    epochs: float = 20.0
-    kind: str = "multistep"  # or "cosine": down to zero at the end
-    milestones: tuple[float, ...] = (10.0, 16.0)  # multistep: times `factor` at these epochs
-    factor: float = 0.1
-    warmup_steps: int = 0  # linear from zero
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("multistep", "cosine"):
-            raise UserError(f"schedule.kind is multistep or cosine, got {self.kind!r}")
-        _check("schedule.epochs is more than 0 and at most a million", self.epochs, 0 < self.epochs <= 1e6)
-        _check("schedule.factor is more than 0", self.factor, self.factor > 0)
-        _check("schedule.milestones are at least 0", list(self.milestones), all(m >= 0 for m in self.milestones))
-        _check("schedule.warmup_steps is at least 0", self.warmup_steps, self.warmup_steps >= 0)
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,11 @@ import math
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
@@ -39,80 +35,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-Key = tuple[int, int]  # (epoch, index) of a sample
 LAST = "last.safetensors"
 CHECKPOINT = "checkpoint.pt"
-
-
-class Positions:
-    """The keys of each forward pass of this process, from step `start` on: a batch sampler without state."""
-
-    def __init__(self, length: int, recipe: Recipe, start: int, steps: int, rank: int = 0, world: int = 1) -> None:
-        self.length, self.seed, self.start, self.steps = length, recipe.seed, start, steps
-        self.batch, self.rank, self.world = recipe.loop.batch, rank, world
-        whole, rest = divmod(recipe.loop.accumulate, world)
-        self.passes = whole if rest == 0 else recipe.loop.accumulate  # forward passes of this process in a step
-        self._epoch = -1
-        if self.batch % (self.passes * world):
-            raise UserError(
-                f"loop.batch = {self.batch} in {recipe.loop.accumulate} forward passes does not divide among {world} "
-                "processes; change loop.batch, loop.accumulate or the number of processes"
-            )
-
-    def __len__(self) -> int:
-        return (self.steps - self.start) * self.passes
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        part = self.batch // (self.world * self.passes)
-        for step in range(self.start, self.steps):
-            keys = self.keys(step)
-            for k in range(self.passes):
-                first = (k * self.world + self.rank) * part
-                yield keys[first : first + part]
-
-    def keys(self, step: int) -> list[Key]:
-        """All pictures of a step, over all processes."""
-        places = range(step * self.batch, (step + 1) * self.batch)
-        return [(p // self.length, int(self._order(p // self.length)[p % self.length])) for p in places]
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if self._epoch != epoch:
-            self._epoch = epoch
-            self._permutation = np.random.default_rng((self.seed, epoch)).permutation(self.length)
-        return self._permutation
-
-
-class Processes:
-    """This process among those that torchrun started, or alone."""
-
-    def __init__(self) -> None:
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self.rank = int(os.environ.get("RANK", "0"))
-        cuda = torch.cuda.is_available()
-        self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
-        if self.world > 1 and not dist.is_initialized():
-            # The others wait while the first process evaluates, so the patience is long.
-            dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=2))
-
-    def agree(self, loss: float, stop: bool) -> tuple[float, bool]:
-        """The mean loss over all processes, and whether any wants to stop."""
-        if self.world == 1:
-            return loss, stop
-        values = torch.tensor([loss, float(stop)], device=self.device, dtype=torch.float64)
-        dist.all_reduce(values)
-        return values[0].item() / self.world, values[1].item() > 0
-
-    def share(self, value: Any) -> Any:
-        """What the first process has, everywhere."""
-        if self.world == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
-
-    def close(self) -> None:
-        if self.world > 1:
-            dist.destroy_process_group()
 
 
 class Run:
