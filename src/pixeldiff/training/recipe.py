@@ -1,7 +1,7 @@
-"""Recipes: TOML files as frozen dataclasses; a key that is unknown or of the wrong type is an error that names it.
+"""Recipes: tables as frozen dataclasses; a key that is unknown or of the wrong type is an error that names it.
 
-A recipe may say `extends = "other.toml"` (relative to itself): it then holds only the lines that differ.
-The tables [data], [loss] and [evaluate] belong to the task and are described by the task's dataclasses.
+The tables [data], [loss] and [evaluate] belong to the task and are described by the task's dataclasses. How the tables
+are found and read from files, with their runs and stages, is in `recipe_file`.
 """
 
 from __future__ import annotations
@@ -9,29 +9,20 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import os
-import sys
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import list_models, model_config
+from pixeldiff.training.recipe_file import changed, read_file, shown
 from pixeldiff.training.schedule import Schedule
 from pixeldiff.training.tasks import task_module
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 T = TypeVar("T")
-LARGEST_FILE = 2**16  # bytes; recipes have some thousand
-LONGEST_LINE = 2000  # reading a key takes time as the square of its length
-DEPTH = 8  # of tables in tables, and of recipes that extend each other
-
 
 def _check(rule: str, value: object, holds: bool) -> None:
     if not holds:
@@ -101,9 +92,12 @@ class Recipe:
         _check("seed is 0 to 2**32 - 1", self.seed, 0 <= self.seed < 2**32)
 
 
-def read_recipe(path: str | Path) -> Recipe:
-    """The recipe in a TOML file, checked."""
-    return parse_recipe(_read_table(Path(path)))
+def read_recipe(recipe: str | Path, *, run: str = "", stage: str = "", changes: Iterable[str] = ()) -> Recipe:
+    """A shipped recipe ("edges/patterns") or a TOML file's, of one of its runs or stages, checked.
+
+    `changes` are those of `--set`: "seed=1", "model.pattern=c16".
+    """
+    return parse_recipe(changed(read_file(recipe).table(run, stage), changes))
 
 
 def parse_recipe(table: dict[str, Any]) -> Recipe:
@@ -145,7 +139,7 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
 def from_table(kind: type[T], table: Any, where: str) -> T:
     """A dataclass from a TOML table; errors name the key as `where.key`."""
     if not isinstance(table, dict):
-        raise UserError(f"{where} is a table, write [{where}] and its keys below; got {_shown(table)}")
+        raise UserError(f"{where} is a table, write [{where}] and its keys below; got {shown(table)}")
     hints = typing.get_type_hints(kind)
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}
@@ -161,53 +155,6 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     if needed:
         raise UserError(f"the recipe does not say {where}.{needed[0]}")
     return kind(**values)
-
-
-def _read_table(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    if (here := Path(os.path.abspath(path))) in seen:
-        raise UserError(f"recipe {path} extends itself")
-    if len(seen) > DEPTH:
-        raise UserError(f"recipe {seen[0]} extends more than {DEPTH} others; put what they say into fewer")
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise UserError(f"recipe {path} is larger than {LARGEST_FILE >> 10} KB; recipes name data, not hold it")
-        text = path.read_text("utf-8")
-        if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
-            raise UserError(f"recipe {path} has a line of more than {LONGEST_LINE} characters; divide it")
-        table = tomllib.loads(text)
-    except FileNotFoundError as error:
-        raise UserError(f"no recipe {path}; the published ones are in recipes/") from error
-    except UserError:
-        raise
-    except RecursionError as error:
-        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists") from error
-    except (OSError, ValueError) as error:  # also numbers of thousands of digits
-        raise UserError(f"recipe {path} is not readable TOML: {error}") from error
-    _refuse_odd(table, path)
-    if "extends" not in table:
-        return table
-    base = table.pop("extends")
-    if not isinstance(base, str):
-        raise UserError(f"extends names one recipe file, got {_shown(base)}")
-    return _merged(_read_table(path.parent / base, (*seen, here)), table)
-
-
-def _refuse_odd(value: Any, path: Path, depth: int = 0) -> None:
-    """What TOML can say and no recipe means: tables in tables without end, numbers beyond 64 bits."""
-    if depth > DEPTH:
-        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise UserError(f"recipe {path} has a whole number beyond 64 bits; none is meant to be so large")
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _refuse_odd(one, path, depth + 1)
-
-
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in changes.items():
-        old = base.get(key)
-        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _taken(table: dict[str, Any], key: str, kind: type[T], where: str) -> T:
@@ -230,18 +177,18 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
         inner = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         if len(inner) == len(value):
             return tuple(_typed(v, k, where) for v, k in zip(value, inner, strict=True))
-    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
+    elif _fits(value, kind):
+        if kind is float and not math.isfinite(value):
             raise UserError(f"{where} is a finite number, got {value}")
-        return float(value)
-    elif isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
-        return value
-    raise UserError(f"{where} takes {_words(kind)}, got {_shown(value)}")
+        return float(value) if kind is float else value
+    raise UserError(f"{where} takes {_words(kind)}, got {shown(value)}")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a simple type; a whole number is also a number, true and false are none."""
+    if kind in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, int | float) if kind is float else isinstance(kind, type) and isinstance(value, kind)
 
 
 def _words(kind: Any) -> str:
@@ -253,7 +200,7 @@ def _words(kind: Any) -> str:
     return names.get(kind, str(kind))
 
 
-def _hint(key: str, known: typing.Iterable[str]) -> str:
+def _hint(key: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(key, list(known), 1)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
 
