@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fuzz.__main__ import Case, judge, run_batch
-from tests.fuzz.corpus import Format, formats
 
 from pixeldiff.errors import UserError
+from tests.fuzz.__main__ import Case, judge, run_batch
+from tests.fuzz.corpus import Format, formats
 
 
 def test_500_damaged_files_do_no_harm():

@@ -39,6 +39,12 @@ def cannot_write(path: Path, error: Exception) -> UserError:
     return UserError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
 
 
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Nothing is replaced unasked."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; give another name or --overwrite")
+
+
 def name_unfinished(target: Path, suffix: str = "") -> Path:
     """A new name beside `target`; short, since names may be as long as the system bears."""
     return target.with_name(f".pixeldiff-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp{suffix}")

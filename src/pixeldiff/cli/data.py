@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from pixeldiff.data.folders import BSDS500, find_root
+from pixeldiff.data.bsds import ORIGIN
+from pixeldiff.data.lists import find_root
 from pixeldiff.errors import needs
 
 
@@ -36,7 +37,7 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("pictures", total=None)
         written = write_hed_bsds(
-            find_root(str(source), BSDS500),
+            find_root(str(source), ORIGIN),
             destination,
             workers,
             lambda done, all_of_them: bar.update(task, completed=done, total=all_of_them),

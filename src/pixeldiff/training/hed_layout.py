@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from pixeldiff.data.folders import list_pictures
+from pixeldiff.data.bsds import split_folders
+from pixeldiff.data.lists import list_pictures
 from pixeldiff.errors import UserError
 from pixeldiff.training.tasks.edge_pairs import EdgePairs, Pair, list_pairs
 
@@ -38,7 +39,8 @@ def write_hed_bsds(
         raise UserError(f"{destination} exists; nothing is overwritten, choose another folder")
     splits = {split: list_pairs(source, split) for split in ("train", "val")}
     pairs = [pair for split in splits.values() for pair in split]
-    test = list_pictures(source / "images" / "test") if (source / "images" / "test").is_dir() else []
+    pictures, _ = split_folders(source, "test")
+    test = list_pictures(pictures) if pictures.is_dir() else []
     draft = destination.with_name(f".{destination.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     (draft / "test").mkdir(parents=True)
