@@ -41,7 +41,9 @@ def train(recipe: str, out: Path, run: str, stage: str, changes: tuple[str, ...]
             click.echo(f"stage {folder.name} in {folder}", err=True)
         if not loop.train(one, folder, resume):
             if speaks and not (folder / CHECKPOINT).exists():
-                raise UserError(f"no checkpoint could be written into {folder}: nothing can be resumed; make room first")
+                raise UserError(
+                    f"no checkpoint could be written into {folder}: nothing can be resumed; make room first"
+                )
             if speaks:
                 print("stopped; the same command goes on from here")
             return 130

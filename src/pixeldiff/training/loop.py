@@ -208,7 +208,7 @@ class _Record:
         try:
             write()
             return True
-        except (OSError, UserError, RuntimeError, SafetensorError) as error:  # torch: a failed write is a RuntimeError
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a failed write as RuntimeError
             said = " ".join(str(error).split())[:200]
             self.journal.warn(f"not saved ({said}); the previous files are kept, training goes on")
             return False

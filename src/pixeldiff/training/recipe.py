@@ -24,6 +24,7 @@ from pixeldiff.training.tasks import task_module
 
 T = TypeVar("T")
 
+
 def _check(rule: str, value: object, holds: bool) -> None:
     if not holds:
         raise UserError(f"{rule}, got {value}")
@@ -103,14 +104,14 @@ def read_recipe(recipe: str | Path, *, run: str = "", stage: str = "", changes: 
 def parse_recipe(table: dict[str, Any]) -> Recipe:
     """The recipe in a table of tables, checked; `as_table(recipe)` gives the table back."""
     table = dict(table)
-    module = task_module(_taken(table, "task", str, "the recipe"))
+    task = _taken(table, "task", str, "the recipe")
+    module = task_module(task)
     model = _taken(table, "model", dict, "the recipe")
     if not isinstance(model.get("name"), str):
         raise UserError('the recipe\'s [model] table needs a name, for example name = "tiny"')
     config = model_config(model["name"])
     if not isinstance(config, module.Network):
         fitting = [name for name in list_models() if isinstance(model_config(name), module.Network)]
-        task = module.__name__.rpartition(".")[2]
         raise UserError(f"{model['name']} is no network for the task {task}; there are {', '.join(fitting)}")
     from_table(type(config), dataclasses.asdict(config) | {k: v for k, v in model.items() if k != "name"}, "model")
     parts = {
@@ -127,7 +128,7 @@ def parse_recipe(table: dict[str, Any]) -> Recipe:
             rest[key] = from_table(kind, value, key)
         else:
             rest[key] = _typed(value, {"paper": str, "seed": int, "initial": str}[key], key)
-    return Recipe(task=module.__name__.rpartition(".")[2], model=model, **parts, **rest)
+    return Recipe(task=task, model=model, **parts, **rest)
 
 
 def as_table(recipe: Recipe) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class RecipeFile:
     """What a file holds: `shared` alone, or the complete tables of its runs or of its stages, in order."""
 
     name: str
+    path: Path
     shared: Table
     runs: dict[str, Table] = field(default_factory=dict)
     stages: dict[str, Table] = field(default_factory=dict)
@@ -73,12 +74,14 @@ def names() -> list[str]:
 def read_file(recipe: str | Path) -> RecipeFile:
     """A shipped recipe by its name, or a file of the user's (./edges/patterns if it has the name of a shipped one)."""
     name = str(recipe)
-    table = _read(FOLDER / f"{name}.toml" if name in names() else Path(recipe))
+    path = FOLDER / f"{name}.toml" if name in names() else Path(recipe)
+    table = _read(path)
     runs, stages = _named_runs(table.pop("run", {}), name), _named_stages(table.pop("stage", []), name)
     if runs and stages:
         raise UserError(f"recipe {name} has runs and stages; divide it into two files")
     return RecipeFile(
         name,
+        path,
         table,
         {key: merged(table, changes) for key, changes in runs.items()},
         {key: merged(table, changes) for key, changes in stages.items()},
@@ -171,7 +174,9 @@ def _named_stages(stages: Any, recipe: str) -> dict[str, Table]:
     named: dict[str, Table] = {}
     for stage in stages if isinstance(stages, list) else [stages]:
         if not isinstance(stage, dict) or not isinstance(stage.get("name"), str):
-            raise UserError(f'recipe {recipe}: a stage is a table with a name, write [[stage]] and name = "first" below')
+            raise UserError(
+                f'recipe {recipe}: a stage is a table with a name, write [[stage]] and name = "first" below'
+            )
         name = stage["name"]
         _check_name(name, recipe)
         if name in named:

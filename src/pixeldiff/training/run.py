@@ -137,30 +137,38 @@ class Run:
         """The checkpoint in `out`, if there is one; an error if what is there is not of this recipe and data."""
         if not self.path.exists():
             if (weights := self.out / LAST).exists():  # of this recipe: begun again, it ends in the same bits
-                self._compare(read_metadata(weights).get("recipe", {}))
+                described = read_metadata(weights)
+                self._compare(described.get("recipe", {}), described.get("initial_sha256", ""))
             return None
         try:
             state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
             recipe = state["recipe"]
         except Exception as error:  # torch.load raises whatever the damage happens to hit
             raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
-        state["recipe"] = self._compare(recipe)
+        state["recipe"] = self._compare(recipe, state.get("initial_sha256", ""))
         if state.get("entries", self.entries) != self.entries:  # older checkpoints do not say
             raise UserError(f"{self.out} holds a run on other pictures than are in the data now; choose another --out")
         return state
 
-    def _compare(self, table: dict[str, Any]) -> dict[str, Any]:
+    def _compare(self, table: dict[str, Any], initial_sha256: str) -> dict[str, Any]:
         """The recipe of what is in `out`, complete; an error if it makes another run than this one."""
         try:
             old = as_table(parse_recipe(table))  # keys that are new since have defaults
         except UserError as error:
             raise UserError(f"{self.out} holds something else than runs ({error}); choose another --out") from error
         new = as_table(self.recipe)
-        changed = [key for key in ("task", "model", "data", "loss", "seed", "initial") if old[key] != new[key]]
+        changed = [key for key in ("task", "model", "data", "loss", "seed") if old[key] != new[key]]
+        if old["initial"] != new["initial"] and not self._starts_from(initial_sha256):
+            changed.append("initial")
         changed += ["loop.batch"] if old["loop"]["batch"] != new["loop"]["batch"] else []
         if changed:
             raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")
         return old
+
+    def _starts_from(self, initial_sha256: str) -> bool:
+        """Whether the recipe's `initial` is this file: folders of runs are moved, and called from elsewhere."""
+        path = resolve(self.recipe.initial, ".safetensors") if self.recipe.initial else None
+        return path is not None and path.is_file() and sha256(path) == initial_sha256
 
     def restore(self, state: dict[str, Any]) -> None:
         self.initial_sha256 = state.get("initial_sha256", "")
