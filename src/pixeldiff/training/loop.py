@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pixeldiff.errors import UserError
+from pixeldiff.files import WriteError
 from pixeldiff.training.batches import Batches
 from pixeldiff.training.journal import Journal
 from pixeldiff.training.order import Positions
@@ -208,7 +209,7 @@ class _Record:
         try:
             write()
             return True
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a failed write as RuntimeError
+        except (WriteError, OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a failed write of torch
             said = " ".join(str(error).split())[:200]
             self.journal.warn(f"not saved ({said}); the previous files are kept, training goes on")
             return False

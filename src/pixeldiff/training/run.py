@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
+from pixeldiff.files import whole
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BiPiDiNet
 from pixeldiff.models.pidinet import PiDiNet, widen
@@ -98,16 +99,8 @@ class Run:
             "entries": self.entries,
             "initial_sha256": self.initial_sha256,
         }
-        temporary = self.path.with_suffix(".tmp")
-        try:
-            with temporary.open("wb") as file:
-                torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with whole(self.path, durable=True) as unfinished, unfinished.open("wb") as file:
+            torch.save(state, file)
 
     def refuse_full_disk(self) -> None:
         """Now, not after hours: a checkpoint holds the weights, their average and two moments, and stands beside it."""
@@ -240,7 +233,7 @@ def hold(out: Path) -> IO[bytes]:
 
 def clean(out: Path) -> None:
     """Remove what a killed run left half written. Only where `hold` keeps others away."""
-    for path in (out / "checkpoint.tmp", out / "metrics.tmp", *out.glob(".*.tmp"), *out.glob("weights/.*.tmp")):
+    for path in (*out.glob(".*.tmp"), *out.glob("weights/.*.tmp")):
         if path.is_file() and not path.is_symlink():  # we make no links
             path.unlink()
 
