@@ -23,6 +23,7 @@ import torch
 from machine import machine
 from torch import nn
 
+from pixeldiff.files import write_whole
 from pixeldiff.nn.binary import BinaryPDConv2d
 
 # channels, side, batch: about the same number of activations each.
@@ -86,9 +87,7 @@ def main() -> None:
             print(f"{channels:3} channels, {side}x{side}, {clock}: conv {times['conv'][i]:.1f} ms  {words}", flush=True)
         result["layers"].append(row)  # type: ignore[attr-defined]
     if options.json:
-        temporary = options.json.with_suffix(".tmp")
-        temporary.write_text(json.dumps(result, indent=1) + "\n")
-        temporary.replace(options.json)
+        write_whole(options.json, (json.dumps(result, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

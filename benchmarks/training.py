@@ -36,9 +36,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def measure(name: str, model: str, seconds: float) -> dict[str, float]:
     """Pictures per second and the loader's share of one variant, in this process."""
     from pixeldiff.nn.layers import PDConv2d
-    from pixeldiff.training.loop import Objective, keep_memory, make_loader
+    from pixeldiff.training.batches import make_loader
+    from pixeldiff.training.loop import Objective
+    from pixeldiff.training.order import Positions
+    from pixeldiff.training.processes import keep_memory
     from pixeldiff.training.recipe import parse_recipe
-    from pixeldiff.training.run import Positions, Run
+    from pixeldiff.training.run import Run
 
     options = dict(VARIANTS[name])
     if options.pop("keep_memory"):
@@ -76,11 +79,12 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
 
 def sample_cost_ms(count: int = 50) -> float:
     """CPU milliseconds to prepare one picture, decoded already."""
-    from pixeldiff.data.folders import BSDS500, find_root
+    from pixeldiff.data.bsds import ORIGIN
+    from pixeldiff.data.lists import find_root
     from pixeldiff.training.tasks.edge_pairs import EdgePairs, list_pairs
 
     torch.set_num_threads(1)
-    entries = EdgePairs(list_pairs(find_root("BSDS500", BSDS500), "train")[:count], 0, crop=320, fill=True)
+    entries = EdgePairs(list_pairs(find_root("BSDS500", ORIGIN), "train")[:count], 0, crop=320, fill=True)
     for warm in (True, False):
         begin = time.process_time()
         for index in range(count):

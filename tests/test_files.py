@@ -44,9 +44,11 @@ def test_only_leftovers_of_the_dead_go(tmp_path):
     long_ago = time.time() - 2 * 86400
     os.utime(tmp_path / leftovers[-1], (long_ago, long_ago))
     os.utime(own, (long_ago, long_ago))
-    (tmp_path / f".pixeldiff-{machine}-{dead.pid}-ffffffff.tmp").mkdir()
+    (tmp_path / f".pixeldiff-{machine}-{dead.pid}-ffffffff.tmp").mkdir()  # half a data set
+    (tmp_path / f".pixeldiff-{machine}-{dead.pid}-ffffffff.tmp" / "x").write_text("x")
+    (tmp_path / f".pixeldiff-{machine}-{dead.pid}-eeeeeeee.tmp").symlink_to(tmp_path)  # we make no links
     remove_leftovers([tmp_path, tmp_path / "missing"])
-    assert names(tmp_path) == sorted([*kept, f".pixeldiff-{machine}-{dead.pid}-ffffffff.tmp"])
+    assert names(tmp_path) == sorted([*kept, f".pixeldiff-{machine}-{dead.pid}-eeeeeeee.tmp"])
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])

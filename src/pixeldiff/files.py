@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import time
 import zlib
 from collections.abc import Iterable, Iterator
@@ -28,15 +29,25 @@ _NO_ROOM = {
 }
 
 
-class NoRoomError(UserError):
+class WriteError(UserError):
+    """A file could not be written."""
+
+
+class NoRoomError(WriteError):
     """Nothing can be written any more, this file nor the next."""
 
 
-def cannot_write(path: Path, error: Exception) -> UserError:
+def cannot_write(path: Path, error: Exception) -> WriteError:
     """What to tell of the system's error, or PyAV's; a NoRoomError where other files will fare no better."""
     if advice := _NO_ROOM.get(getattr(error, "errno", None) or 0):
         return NoRoomError(f"cannot write {path}: {advice}")
-    return UserError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
+    return WriteError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Nothing is replaced unasked."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; give another name or --overwrite")
 
 
 def name_unfinished(target: Path, suffix: str = "") -> Path:
@@ -45,23 +56,24 @@ def name_unfinished(target: Path, suffix: str = "") -> Path:
 
 
 @contextlib.contextmanager
-def whole(target: Path, suffix: str = "") -> Iterator[Path]:
-    """Where to write a file that gets the name `target` when the block ends well; else nothing of it is left.
+def whole(target: Path, suffix: str = "", durable: bool = False) -> Iterator[Path]:
+    """Where to write a file (or a folder) that gets the name `target` when the block ends well; else nothing is left.
 
-    Missing folders are made. The content is on the disk before it gets its name: a power cut shall not cost both.
+    Missing folders are made. A `durable` file is on the disk before it gets its name, so that a power cut does not
+    cost both it and the one before: for weights and checkpoints; pictures in a row would wait for the disk.
     """
     unfinished = name_unfinished(target, suffix)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
         os.replace(unfinished, target)
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+        _remove(unfinished)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -75,12 +87,19 @@ def remove_leftovers(folders: Iterable[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:  # a folder may be still to be made
             for entry in entries:
-                if (name := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+                if (name := _NAME.fullmatch(entry.name)) and not entry.is_symlink():
                     here = name[1] == _machine() and os.name == "posix"
                     old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _DAY
                     if not _lives(int(name[2])) if here else old:
-                        with contextlib.suppress(OSError):
-                            os.unlink(entry.path)
+                        _remove(Path(entry.path))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def _machine() -> str:

@@ -12,12 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pixeldiff import files
 from pixeldiff.cli import main
 from pixeldiff.errors import UserError
 from pixeldiff.models.saving import read_metadata
 from pixeldiff.training.loop import train
+from pixeldiff.training.order import Positions
 from pixeldiff.training.recipe import Recipe
-from pixeldiff.training.run import Positions, Run, hold
+from pixeldiff.training.run import Run, hold
 from pixeldiff.weights import sha256
 from tests.training.small_run import assert_same_weights, lines, losses, recipe_text, small_recipe, stop_after
 
@@ -240,13 +242,26 @@ def test_initial_weights(root: Path) -> None:
     assert read_metadata(root / "second/last.safetensors")["initial_sha256"] == described["initial_sha256"]
 
 
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next checkpoint is written through a link to a device that is always full: ENOSPC, as on a full disk."""
+    name, left = files.name_unfinished, [1]
+
+    def full_once(target: Path, suffix: str = "") -> Path:
+        unfinished = name(target, suffix)
+        if target.name == "checkpoint.pt" and left:
+            left.pop()
+            unfinished.symlink_to("/dev/full")
+        return unfinished
+
+    monkeypatch.setattr(files, "name_unfinished", full_once)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_full_disk_is_survived(root: Path) -> None:
-    """The temporary checkpoint is a link to a device that is always full: ENOSPC, as on a full disk."""
+def test_full_disk_is_survived(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_recipe(root)
     stop_after(recipe, root / "run", 3)
     before = (root / "run/checkpoint.pt").read_bytes()
-    (root / "run/checkpoint.tmp").symlink_to("/dev/full")
+    fill_disk(monkeypatch)
     longer = small_recipe(root)
     stop_after(longer, root / "run", 5)
     assert (root / "run/checkpoint.pt").read_bytes() == before
@@ -273,10 +288,9 @@ def test_a_best_score_without_its_weights_is_none(root: Path, monkeypatch: pytes
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_at_the_end_is_not_called_done(root: Path) -> None:
+def test_a_full_disk_at_the_end_is_not_called_done(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_recipe(root, epochs=0.5)
-    (root / "run").mkdir()
-    (root / "run/checkpoint.tmp").symlink_to("/dev/full")
+    fill_disk(monkeypatch)
     assert not train(recipe, root / "run")
     assert (root / "run/last.safetensors").exists(), "weights come before the checkpoint that calls them finished"
     assert train(recipe, root / "run")
@@ -284,7 +298,7 @@ def test_a_full_disk_at_the_end_is_not_called_done(root: Path) -> None:
 
 def test_leftovers_of_a_killed_run_are_cleaned(root: Path) -> None:
     (root / "run/weights").mkdir(parents=True)
-    left = ["checkpoint.tmp", "metrics.tmp", ".last.safetensors.77.tmp", "weights/.4.safetensors.77.tmp"]
+    left = [".pixeldiff-00000000-77-00000000.tmp", "weights/.pixeldiff-00000000-77-00000001.tmp"]
     for name in (*left, "my.tmp"):
         (root / "run" / name).write_bytes(b"half")
     train(small_recipe(root, epochs=0.5), root / "run")

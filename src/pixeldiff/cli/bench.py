@@ -13,9 +13,8 @@ import click
 import numpy as np
 
 from pixeldiff import image, weights
-from pixeldiff.data.folders import refuse_existing
 from pixeldiff.errors import UserError
-from pixeldiff.files import write_whole
+from pixeldiff.files import refuse_existing, write_whole
 from pixeldiff.machine import cores, describe
 from pixeldiff.runtime import bench as measure
 from pixeldiff.runtime.edges import EdgeDetector

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from pixeldiff.data.folders import BSDS500, find_root
-from pixeldiff.errors import UserError
+from pixeldiff.data.bsds import ORIGIN
+from pixeldiff.data.lists import find_root
+from pixeldiff.errors import needs
 
 
 @click.group()
@@ -31,12 +32,12 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     try:
         from pixeldiff.training.hed_layout import write_hed_bsds
     except ImportError as error:
-        raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+        raise needs("train", "writing this layout", error) from error
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("pictures", total=None)
         written = write_hed_bsds(
-            find_root(str(source), BSDS500),
+            find_root(str(source), ORIGIN),
             destination,
             workers,
             lambda done, all_of_them: bar.update(task, completed=done, total=all_of_them),

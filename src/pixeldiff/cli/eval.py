@@ -17,13 +17,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pixeldiff.cli._network import network_file
+from pixeldiff.data import cifar
 from pixeldiff.data import maps as edge_maps
-from pixeldiff.data.cifar import SOURCE
-from pixeldiff.data.folders import BSDS500, find_classes, find_root, refuse_existing
+from pixeldiff.data.bsds import ORIGIN, find_split
+from pixeldiff.data.lists import find_classes, find_root, refuse_missing
 from pixeldiff.data.maps import DetectedMap, EdgeMap, find_maps
-from pixeldiff.data.truth import Truth, find_truth, refuse_missing
+from pixeldiff.data.truth import Truth, find_truth
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation.edges import Evaluation, Settings, evaluate_edges
+from pixeldiff.files import refuse_existing
 from pixeldiff.machine import cores
 from pixeldiff.metrics.edges import BSDS_MAX_DIST
 from pixeldiff.weights import sha256
@@ -170,12 +172,7 @@ def _find_truths(truth: Path | None, dataset: str, data: Path | None) -> dict[st
         raise UserError("what is the truth? give --truth FOLDER_OR_LIST, or --dataset bsds500 --data FOLDER")
     if dataset != "bsds500":
         raise UserError(f"--data knows the layout of bsds500 only; for {dataset} name the truth: --truth LIST")
-    data = find_root(data, BSDS500)
-    folder = data / "groundTruth" / "test"
-    if not folder.is_dir():
-        raise UserError(f"{data} is not BSDS500: there is no groundTruth/test in it")
-    found = find_truth(folder)
-    return {name: replace(one, picture=data / "images" / "test" / f"{name}.jpg") for name, one in found.items()}
+    return find_split(find_root(data, ORIGIN), "test")
 
 
 @dataclass(frozen=True)
@@ -220,7 +217,7 @@ def _score_classifier(
     with network_file(model, weights, ".pdn") as (path, packed), _progress() as bar:
         name = model or path.stem
         classifier = PackedClassifier(packed)
-        pictures, labels = _test_pictures(classifier, dataset, find_root(data, SOURCE))
+        pictures, labels = _test_pictures(classifier, dataset, find_root(data, cifar.ORIGIN))
         task = bar.add_task(name, total=len(labels))
         accuracy = score(classifier.logits, pictures, labels, lambda count: bar.advance(task, count))
         result = {"name": name, **accuracy, "pictures": len(labels), "sha256": sha256(path)}

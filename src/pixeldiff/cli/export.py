@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from pixeldiff.data.folders import refuse_existing
 from pixeldiff.errors import UserError
+from pixeldiff.files import refuse_existing
 
 
 @click.command()

@@ -14,9 +14,12 @@ import numpy as np
 
 from pixeldiff import image as pictures
 from pixeldiff import weights
-from pixeldiff.data.cifar import SOURCE
-from pixeldiff.data.folders import BSDS500, find_root, list_pictures, refuse_existing
+from pixeldiff.data import cifar
+from pixeldiff.data.bsds import ORIGIN, find_split
+from pixeldiff.data.lists import find_root, refuse_missing
+from pixeldiff.data.truth import Truth
 from pixeldiff.errors import UserError
+from pixeldiff.files import refuse_existing
 from pixeldiff.machine import cores
 
 Array = np.ndarray[Any, Any]
@@ -85,9 +88,9 @@ def robustness(
     names = list(files)
     samples: Any
     if task == "edges":
-        source, samples = _bsds(_root(data, "BSDS500", BSDS500), limit)
+        source, samples = _bsds(_root(data, "BSDS500", ORIGIN), limit)
     else:
-        source, samples = _cifar(_root(data, "CIFAR-100-C", SOURCE), seed, limit)
+        source, samples = _cifar(_root(data, "CIFAR-100-C", cifar.ORIGIN), seed, limit)
     clean = getattr(samples, "has_clean", True)
     published = samples.kinds() if isinstance(samples, tables.PublishedCifarC) else ()
     grid = tables.conditions(kinds or published or tables.DEFAULT_KINDS[task], severities, clean)
@@ -199,19 +202,13 @@ def _root(data: Path | None, name: str, origin: str) -> Path:
 
 def _bsds(root: Path, limit: int | None) -> tuple[str, list[Callable[[], tuple[Array, list[Array]]]]]:
     """The test pictures of a BSDS500 folder, each read with its annotators' maps when it is its turn."""
-    from pixeldiff.data.truth import read_bsds, refuse_missing
+    pairs = [(one.picture, one) for one in find_split(root, "test").values() if one.picture is not None][:limit]
+    refuse_missing(root, [picture for picture, _ in pairs])
 
-    folder = root / "images" / "test"
-    files = list_pictures(folder)[:limit] if folder.is_dir() else []
-    if not files:
-        raise UserError(f"no images/test/*.jpg in {root}; give the BSDS500 folder with --data")
-    truths = [root / "groundTruth" / "test" / f"{path.stem}.mat" for path in files]
-    refuse_missing(root / "images", truths)
+    def reader(picture: Path, truth: Truth) -> Callable[[], tuple[Array, list[Array]]]:
+        return lambda: (pictures.read(picture), list(truth.load()))
 
-    def reader(path: Path, truth: Path) -> Callable[[], tuple[Array, list[Array]]]:
-        return lambda: (pictures.read(path), list(read_bsds(truth)))
-
-    return "BSDS500 test", list(map(reader, files, truths))
+    return "BSDS500 test", [reader(*pair) for pair in pairs]
 
 
 def _cifar(root: Path, seed: int, limit: int | None) -> tuple[str, Any]:

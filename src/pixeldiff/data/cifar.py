@@ -20,7 +20,7 @@ from pixeldiff.errors import UserError
 CLASSES = 100
 SIDE = 32
 SPLITS = ("train", "test")
-SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html (cifar-100-python.tar.gz)"
+ORIGIN = "https://www.cs.toronto.edu/~kriz/cifar.html (cifar-100-python.tar.gz)"
 
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
@@ -58,7 +58,7 @@ def read_cifar100(root: str | Path, split: str) -> Cifar:
     """A split from the folder itself or from the folder that holds cifar-100-python."""
     folder = next((f for f in (Path(root), Path(root) / "cifar-100-python") if (f / "meta").is_file()), None)
     if folder is None:
-        raise UserError(f"{root} is not CIFAR-100: no cifar-100-python folder with train, test and meta; {SOURCE}")
+        raise UserError(f"{root} is not CIFAR-100: no cifar-100-python folder with train, test and meta; {ORIGIN}")
     if split not in SPLITS:
         raise UserError(f"CIFAR-100 has the splits {' and '.join(SPLITS)}, got {split!r}")
     table, meta = _read(folder / split), _read(folder / "meta")

@@ -15,10 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.data.folders import visible
+from pixeldiff.data.lists import shortened, visible
 from pixeldiff.data.mat import describe, read_mat
 from pixeldiff.data.npy import read_npy
-from pixeldiff.data.truth import shortened
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, read_stored
 

@@ -63,6 +63,14 @@ def _header(file: IO[bytes], path: Path) -> tuple[np.dtype[Any], tuple[int, ...]
     if len(text) != size or not all(found):
         raise _DamageError("its header does not say type, order and shape of plain numbers")
     descr, order, numbers = (match[1] for match in found if match)
+    dtype = _type(descr)
+    shape = tuple(int(side) for side in numbers.split(",") if side.strip())
+    if len(shape) > 32 or math.prod(filter(None, shape)) * max(1, dtype.itemsize) >= 2**62:
+        raise _DamageError("its shape is beyond reason")
+    return dtype, shape, "F" if order == "True" else "C"
+
+
+def _type(descr: str) -> np.dtype[Any]:
     try:
         dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
@@ -71,7 +79,4 @@ def _header(file: IO[bytes], path: Path) -> tuple[np.dtype[Any], tuple[int, ...]
         raise _DamageError(f"its numbers are of an unknown type {descr!r}")
     if dtype.hasobject:
         raise _DamageError("it holds Python objects, which can run any code")
-    shape = tuple(int(side) for side in numbers.split(",") if side.strip())
-    if len(shape) > 32 or math.prod(filter(None, shape)) * max(1, dtype.itemsize) >= 2**62:
-        raise _DamageError("its shape is beyond reason")
-    return dtype, shape, "F" if order == "True" else "C"
+    return dtype

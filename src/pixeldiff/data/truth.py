@@ -15,7 +15,6 @@ be a label (a colour photograph, more boundary than not) is refused.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,14 +24,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.data.folders import list_pictures, visible
+from pixeldiff.data.lists import (
+    list_columns,
+    list_pictures,
+    read_json_list,
+    read_list,
+    refuse_missing,
+    shortened,
+    visible,
+)
 from pixeldiff.data.mat import describe, read_mat
 from pixeldiff.errors import UserError
 from pixeldiff.image import read_stored
 
 Mask = NDArray[np.bool_]
-LIST_BYTES = 2**25  # a longer list is none
-LINE_LENGTH = 10_000
 TELLING = 32 * 32  # pixels; of fewer, nothing is said about how they look
 LABEL_SUFFIXES = (".png", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg")
 
@@ -123,57 +128,6 @@ def _list_rows(source: Path) -> Iterable[tuple[str, str]]:
                 "a folder of labels will do, too"
             )
         yield columns[0], columns[1]
-
-
-def read_list(path: Path) -> str:
-    """The text of a list; a byte order mark, which some editors write, is no part of it."""
-    try:
-        if path.stat().st_size > LIST_BYTES:
-            raise UserError(f"{path} is larger than {LIST_BYTES >> 20} MB, which is no list; split it")
-        text = path.read_text("utf-8-sig")
-    except FileNotFoundError as error:
-        raise UserError(f"no list {path}") from error
-    except OSError as error:
-        raise UserError(f"{path} is no readable list ({error.strerror}); check the name") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no list of pictures and labels; lists are text") from error
-    if "\0" in text:
-        raise UserError(f"{path} is no list of pictures and labels; lists are text")
-    return text
-
-
-def list_columns(line: str) -> list[str]:
-    """The columns of a line of a list, between tabs if it has any, else between spaces."""
-    if len(line) > LINE_LENGTH:
-        raise UserError(f"a line of {len(line)} characters is no line of a list: {line[:40]} ...")
-    return [column.strip() for column in line.split("\t")] if "\t" in line else line.split()
-
-
-def read_json_list(path: Path) -> list[tuple[str, str]]:
-    """The rows of a JSON array of [image, label]."""
-    text = read_list(path)
-    try:
-        rows = [(image, label) for image, label in json.loads(text)]
-    except RecursionError as error:
-        raise UserError(f"{path} is not a JSON array of [image, label] pairs: it is nested too deeply") from error
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a JSON array of [image, label] pairs ({error})") from error
-    for name in (name for row in rows for name in row):
-        if not isinstance(name, str) or len(name) > LINE_LENGTH or not all(letter >= " " for letter in name):
-            raise UserError(f"{path} is not a JSON array of [image, label] pairs of names; it has {str(name)[:40]!r}")
-    return rows
-
-
-def refuse_missing(source: Path, files: Iterable[Path]) -> None:
-    if missing := [str(path) for path in files if not os.path.isfile(path)]:  # also of names too long for a file
-        raise UserError(f"{source} names {len(missing)} files that are not there: {shortened(missing)}")
-
-
-def shortened(names: list[str], most: int = 10) -> str:
-    """A list for a message, at most ten names."""
-    return ", ".join(name[:300] for name in names[:most]) + (
-        f" and {len(names) - most} more" if len(names) > most else ""
-    )
 
 
 def read_bsds(path: Path, force: bool = False) -> list[Mask]:

@@ -21,8 +21,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pixeldiff.data.lists import shortened
 from pixeldiff.data.maps import ArrayMap, EdgeMap, find_maps
-from pixeldiff.data.truth import Mask, Truth, find_truth, shortened
+from pixeldiff.data.truth import Mask, Truth, find_truth
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.edges import (
     BSDS_MAX_DIST,

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
+from pixeldiff.files import whole
 from pixeldiff.models.pidinet import PiDiNet, upsample
 from pixeldiff.models.saving import describe, load_model
 from pixeldiff.nn.layers import fuse
@@ -119,8 +118,7 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
         "config": dataclasses.asdict(model.config),
         "tiles": tile_recipe(model),
     }
-    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".export-") as folder:
-        draft = Path(folder) / destination.name
+    with whole(destination, ".onnx", durable=True) as draft:
         _write_graph(EdgeGraph(model).eval(), draft)
         proto = onnx.load(draft)
         onnx.helper.set_model_props(proto, {METADATA_KEY: json.dumps(described)})
@@ -128,7 +126,6 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
         deviation = _deviation(model, draft)
         if not deviation <= PARITY:
             raise UserError(f"the exported graph deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
-        os.replace(draft, destination)
     return deviation
 
 

@@ -6,8 +6,6 @@ The file is run on the packed kernels and compared with the network before it ge
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from torch import Tensor, nn
 from pixeldiff import image
 from pixeldiff.data.cifar import SIDE
 from pixeldiff.errors import UserError
+from pixeldiff.files import whole
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.saving import describe, load_model, make_readable
 from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU
@@ -49,18 +48,12 @@ def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None
     destination = Path(destination)
     layers, arrays = pack_layers(model)
     described = _describe(model, metadata or {}, layers)
-    handle, name = tempfile.mkstemp(dir=destination.parent, prefix=".export-", suffix=".pdn")
-    os.close(handle)
-    try:
-        save_file(arrays, name, {METADATA_KEY: json.dumps(described)})
-        deviation = _deviation(model, Path(name))
+    with whole(destination, ".pdn", durable=True) as draft:
+        save_file(arrays, draft, {METADATA_KEY: json.dumps(described)})
+        deviation = _deviation(model, draft)
         if not deviation <= PARITY:
             raise UserError(f"the packed network deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
-        make_readable(name)
-        os.replace(name, destination)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        make_readable(draft)
     return deviation
 
 

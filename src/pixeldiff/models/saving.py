@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
+from pixeldiff.files import whole
 from pixeldiff.models import build_from_config
 from pixeldiff.models.pidinet import PATTERNS, VARIANTS, PiDiNet, PiDiNetConfig
 from pixeldiff.weights import METADATA_KEY, read_description, resolve
@@ -34,15 +35,9 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
     path = Path(path)
     described = {**(metadata or {}), **configuration(model)}
     state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(state, temporary, {METADATA_KEY: json.dumps(described)})
-        with temporary.open("rb") as file:  # on the disk before it gets its name: a power cut shall not cost both
-            os.fsync(file.fileno())
-        make_readable(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(path, durable=True) as unfinished:
+        save_file(state, unfinished, {METADATA_KEY: json.dumps(described)})
+        make_readable(unfinished)
 
 
 def configuration(model: nn.Module) -> dict[str, Any]:

@@ -8,7 +8,6 @@ Frames keep their time stamps, whatever the frame rate does. Frames turned by th
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 import time
@@ -23,7 +22,7 @@ import numpy as np
 
 from pixeldiff.edgemap import nms, to_8_bit
 from pixeldiff.errors import UserError
-from pixeldiff.files import cannot_write, name_unfinished, remove_leftovers
+from pixeldiff.files import cannot_write, remove_leftovers, whole
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.edges import EdgeDetector, seen_size
 from pixeldiff.runtime.formats import Options
@@ -160,15 +159,43 @@ def detect_video(
     `temporal` A mixes each map with the one before, A * before + (1 - A) * now. `progress` hears of frames done and, if
     known, of all. Ctrl-C ends the file where it is; the report says so. The file gets its name when it is playable.
     """
-    container = _open(source)
-    import av
-
     report = Report()
     start = time.perf_counter()
     remove_leftovers([target.parent])
-    temporary = name_unfinished(target, target.suffix)  # PyAV takes the kind from the suffix
-    total = container.streams.video[0].frames or None
-    with ThreadPoolExecutor(streams) as workers, container:
+    with _open(source) as container, _told(source, target), whole(target, target.suffix) as unfinished:
+        decoding = _decoding(container, detector, options, streams, report)
+        with decoding as decoder, _Writer(unfinished, container, report) as writer:
+            _write_all(decoder, writer, options, temporal, progress, container.streams.video[0].frames or None)
+        if report.stopped and not report.frames:
+            raise KeyboardInterrupt
+        if not report.frames:
+            raise UserError(f"{source} has no frame that can be decoded; it is damaged")
+    report.seen = seen_size(report.size, detector.size if options.size is None else options.size)
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+@contextlib.contextmanager
+def _told(source: Path, target: Path) -> Iterator[None]:
+    """What goes wrong with a clip, as one line: the other clips still get their edges."""
+    import av
+
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, av.error.FFmpegError) as error:
+        raise cannot_write(target, error) from error
+    except Exception as error:  # of PyAV
+        raise UserError(f"{source}: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def _decoding(
+    container: Any, detector: EdgeDetector, options: Options, streams: int, report: Report
+) -> Iterator[_Decoder]:
+    """The thread that reads the clip, and `streams` workers for the network."""
+    with ThreadPoolExecutor(streams) as workers:
         decoder = _Decoder(
             container,
             lambda picture: workers.submit(detector, picture, scales=options.scales, size=options.size),
@@ -178,26 +205,10 @@ def detect_video(
         thread = threading.Thread(target=decoder.run, name="decode")
         thread.start()
         try:
-            with _Writer(temporary, container, report) as writer:
-                _write_all(decoder, writer, options, temporal, progress, total)
-            if report.frames:
-                os.replace(temporary, target)
-        except UserError:
-            raise
-        except (OSError, av.error.FFmpegError) as error:
-            raise cannot_write(target, error) from error
-        except Exception as error:  # of PyAV: the other videos still get their edges
-            raise UserError(f"{source}: {type(error).__name__}: {error}") from error
+            yield decoder
         finally:
             decoder.stop.set()
             thread.join()
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-    if not report.frames and not report.stopped:
-        raise UserError(f"{source} has no frame that can be decoded; it is damaged")
-    report.seen = seen_size(report.size, detector.size if options.size is None else options.size)
-    report.seconds = time.perf_counter() - start
-    return report
 
 
 def _write_all(

@@ -9,7 +9,6 @@ train_pair.lst (train + val: 28,800 lines), train200_pair.lst (train: 19,200), t
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -19,8 +18,10 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from pixeldiff.data.folders import list_pictures
+from pixeldiff.data.bsds import split_folders
+from pixeldiff.data.lists import list_pictures
 from pixeldiff.errors import UserError
+from pixeldiff.files import remove_leftovers, whole
 from pixeldiff.training.tasks.edge_pairs import EdgePairs, Pair, list_pairs
 
 SCALES = (1.0, 0.5, 1.5)
@@ -38,11 +39,11 @@ def write_hed_bsds(
         raise UserError(f"{destination} exists; nothing is overwritten, choose another folder")
     splits = {split: list_pairs(source, split) for split in ("train", "val")}
     pairs = [pair for split in splits.values() for pair in split]
-    test = list_pictures(source / "images" / "test") if (source / "images" / "test").is_dir() else []
-    draft = destination.with_name(f".{destination.name}.part")
-    shutil.rmtree(draft, ignore_errors=True)
-    (draft / "test").mkdir(parents=True)
-    try:
+    pictures, _ = split_folders(source, "test")
+    test = list_pictures(pictures) if pictures.is_dir() else []
+    remove_leftovers([destination.parent])
+    with whole(destination) as draft:
+        (draft / "test").mkdir(parents=True)
         lines: list[list[str]] = []
         with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for written in pool.map(partial(_write_versions, draft), pairs):
@@ -54,9 +55,6 @@ def write_hed_bsds(
         _write_list(draft / "train_pair.lst", lines)
         _write_list(draft / "train200_pair.lst", lines[: len(splits["train"])])
         _write_list(draft / "test.lst", [[f"test/{path.name}" for path in test]])
-        os.replace(draft, destination)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return sum(map(len, lines))
 
 

@@ -7,7 +7,6 @@ None of this may stop a run: where a file cannot be written, a warning says so a
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
+
+from pixeldiff.files import WriteError, write_whole
 
 
 class Journal:
@@ -102,7 +103,7 @@ class Journal:
     def _survive(self, write: Any, silent: bool = False) -> None:
         try:
             write()
-        except OSError as error:
+        except (OSError, WriteError) as error:
             if not silent:
                 self.warn(f"not recorded: {error}")
 
@@ -116,6 +117,4 @@ class Journal:
                     kept.append(line + "\n")
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue  # half a line of a killed run
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text("".join(kept))
-        os.replace(temporary, self.path)
+        write_whole(self.path, "".join(kept).encode())

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from pixeldiff.data.folders import BSDS500, find_root
+from pixeldiff.data.bsds import ORIGIN
+from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
 from pixeldiff.training.tasks.edge_pairs import (
     IGNORED,
@@ -87,10 +88,10 @@ def test_relative_roots(tmp_path: Path, rng: np.random.Generator, monkeypatch: p
     write_pair(tmp_path, "here/images/val/3.jpg", "unused/3.png", rng)
     write_mat(tmp_path / "here/groundTruth/val/3.mat", [np.eye(21, 33)])
     monkeypatch.chdir(tmp_path)
-    assert list_pairs(find_root("here", BSDS500), "photos:edges") == [mine]
+    assert list_pairs(find_root("here", ORIGIN), "photos:edges") == [mine]
     monkeypatch.chdir(tmp_path / "here/photos")
     monkeypatch.setenv("PIXELDIFF_DATA", "../..")
-    (raw,) = list_pairs(find_root("here", BSDS500), "val")
+    (raw,) = list_pairs(find_root("here", ORIGIN), "val")
     assert raw.label.samefile(tmp_path / "here/groundTruth/val/3.mat")
 
 
@@ -259,7 +260,7 @@ def test_normalise() -> None:
 def test_missing_root_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIXELDIFF_DATA", raising=False)
     with pytest.raises(UserError, match=r"no data folder 'nowhere'.*PIXELDIFF_DATA.*bsds"):
-        find_root("nowhere", BSDS500)
+        find_root("nowhere", ORIGIN)
 
 
 def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:

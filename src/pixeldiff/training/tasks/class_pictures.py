@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from pixeldiff.data.cifar import SIDE, read_cifar100
-from pixeldiff.data.folders import find_classes
+from pixeldiff.data.lists import find_classes
 from pixeldiff.image import centre_square, read8
 
 CENTRE = 224 / 256  # the part of the short side that is scored, as on ImageNet

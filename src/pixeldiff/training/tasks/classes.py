@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pixeldiff.data.cifar import SOURCE
-from pixeldiff.data.folders import find_root
+from pixeldiff.data.cifar import ORIGIN
+from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.models.bipidinet import BiPiDiNetConfig
@@ -89,7 +89,7 @@ def data_of(described: Mapping[str, Any], stem: str, root: str = "") -> Data:
 def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:
     """The training or the test split of a recipe's data."""
     folders = "folders of pictures, <root>/train/<class> and <root>/val/<class>"
-    root = find_root(data.root, f"CIFAR-100: {SOURCE}" if data.dataset == "cifar100" else folders)
+    root = find_root(data.root, f"CIFAR-100: {ORIGIN}" if data.dataset == "cifar100" else folders)
     if data.dataset == "cifar100":
         return CifarPictures(root, "train" if training else "test", seed, data.padding)
     return FolderPictures(root, "train" if training else "val", seed, data.size, data.area)

@@ -20,8 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pixeldiff import image as pictures
-from pixeldiff.data.folders import list_pictures, visible
-from pixeldiff.data.truth import list_columns, read_bsds, read_json_list, read_list, read_shares
+from pixeldiff.data.bsds import split_folders
+from pixeldiff.data.lists import list_columns, list_pictures, read_json_list, read_list, visible
+from pixeldiff.data.truth import read_bsds, read_shares
 from pixeldiff.errors import UserError
 
 IGNORED = 1
@@ -55,9 +56,9 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
         pairs = [_list_pair(line, f"{root / source}, line {n}") for n, line in lines if line.strip()]
     elif source.endswith(".json"):
         pairs = [Pair(Path(image), Path(label)) for image, label in read_json_list(root / source)]
-    elif (root / "images" / source).is_dir() and (root / "groundTruth" / source).is_dir():
-        labels = root / "groundTruth" / source
-        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(root / "images" / source)]
+    elif all(folder.is_dir() for folder in split_folders(root, source)):
+        images, labels = split_folders(root, source)
+        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(images)]
     else:
         raise UserError(
             f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "

@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pixeldiff.data.folders import BSDS500, find_root
+from pixeldiff.data.bsds import ORIGIN
+from pixeldiff.data.lists import find_root
 from pixeldiff.data.truth import Truth
 from pixeldiff.errors import UserError
 from pixeldiff.image import pad_to, read8
@@ -221,4 +222,4 @@ def _look_at(pairs: list[Pair], eta: float) -> None:
 
 
 def _all_pairs(root: str, sources: tuple[str, ...]) -> list[Pair]:
-    return [pair for source in sources for pair in list_pairs(find_root(root, BSDS500), source)]
+    return [pair for source in sources for pair in list_pairs(find_root(root, ORIGIN), source)]

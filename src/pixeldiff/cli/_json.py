@@ -1,0 +1,54 @@
+"""`--json FILE|-` of every verb: one outer shape, into a file or, for `-`, on stdout.
+
+    {"version": 1, "command": "eval", "results": [...], "failed": [...]}
+
+`results` has one object per thing that was asked for, `failed` one per thing that could not be done. What belongs to
+the run as a whole stands beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pixeldiff.errors import UserError
+from pixeldiff.files import refuse_existing, write_whole
+
+VERSION = 1
+STDOUT = "-"
+
+option = click.option("--json", "json_target", metavar="FILE|-", help="Write the results as JSON; - prints them.")
+
+
+def check(target: str | None, overwrite: bool) -> None:
+    """A mistake that would only show after the work."""
+    if target is None or target == STDOUT:
+        return
+    path = Path(target)
+    if not path.parent.is_dir():
+        raise UserError(f"no folder {path.parent} to write {path.name} into; make it first")
+    refuse_existing(path, overwrite)
+
+
+def write(
+    target: str | None,
+    command: str,
+    results: Sequence[Any],
+    failed: Sequence[Any] = (),
+    overwrite: bool = False,
+    **more: Any,
+) -> None:
+    """Write or print the results of a verb; nothing without a target."""
+    if target is None:
+        return
+    content = {"version": VERSION, "command": command, **more, "results": list(results), "failed": list(failed)}
+    text = json.dumps(content, indent=1)
+    if target == STDOUT:
+        click.echo(text)
+        return
+    refuse_existing(Path(target), overwrite)
+    write_whole(Path(target), (text + "\n").encode())

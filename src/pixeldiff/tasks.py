@@ -1,0 +1,94 @@
+"""The table of tasks: everything that differs by task stands in one row.
+
+No verb, no server and no script asks "if edges"; it asks the row. A row names its pieces as "module" or "module:name",
+so that the table imports nothing; `load` fetches a piece when it is needed. To add a task: one file of its name in each
+of data, metrics, evaluation, robustness, models, training/tasks and runtime, and one row here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pixeldiff.errors import UserError
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row."""
+
+    name: str
+    does: str  # what its networks do, in a few words, for help
+    suffix: str  # of the file that runs without torch
+    scores: Mapping[str, str]  # what a card holds and how it is printed; the first one ranks networks
+    datasets: tuple[str, ...]  # what `eval --dataset` takes; the first one if none is named
+    command: str  # scores the shipped network {name}, as its card says
+    licence: str  # of shipped weights
+    runtime: str  # a class: (path, threads=, streams=) -> a network ready to run
+    evaluation: str  # a module: Options, prepare; see pixeldiff.evaluation
+    robustness: str  # a module: TABLE, Scorer; see pixeldiff.robustness
+    training: str  # a module: Data, Loss, Evaluate, Task, Network; see pixeldiff.training.tasks
+    export: str  # (weights, destination, pattern=None) -> how far the file is from the network
+    bench: str  # (path, threads, pictures) -> figures
+
+
+_ROWS = (
+    Task(
+        name="edges",
+        does="edges of pictures",
+        suffix=".onnx",
+        scores={"ods": "ODS {:.3f}", "ois": "OIS {:.3f}", "ap": "AP {:.3f}"},
+        datasets=("custom", "bsds500", "nyud", "multicue", "biped"),
+        command="pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",
+        licence="Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and "
+        "education",
+        runtime="pixeldiff.runtime.edges:EdgeDetector",
+        evaluation="pixeldiff.evaluation.edges",
+        robustness="pixeldiff.robustness.edges",
+        training="pixeldiff.training.tasks.edges",
+        export="pixeldiff.export.onnx:export_weights",
+        bench="pixeldiff.runtime.bench:measure_edges",
+    ),
+    Task(
+        name="classes",
+        does="what pictures show",
+        suffix=".pdn",
+        scores={"top1": "top-1 {:.1f} %", "top5": "top-5 {:.1f} %"},
+        datasets=("cifar100", "folder"),
+        command="pixeldiff eval --model {name} --dataset cifar100 --data cifar-100-python",
+        licence="Apache-2.0 for the file; CIFAR-100, on which it was trained, names no licence: take it for research",
+        runtime="pixeldiff.runtime.packed:PackedClassifier",
+        evaluation="pixeldiff.evaluation.classes",
+        robustness="pixeldiff.robustness.classes",
+        training="pixeldiff.training.tasks.classes",
+        export="pixeldiff.export.packed:export_packed",
+        bench="pixeldiff.runtime.bench:measure_classes",
+    ),
+)
+
+TASKS: dict[str, Task] = {row.name: row for row in _ROWS}
+
+
+def find_task(name: str) -> Task:
+    """The row of a task."""
+    if name not in TASKS:
+        raise UserError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def task_of_dataset(name: str) -> Task:
+    """The task whose networks are scored on this data set."""
+    for task in TASKS.values():
+        if name in task.datasets:
+            return task
+    known = ", ".join(dataset for task in TASKS.values() for dataset in task.datasets)
+    raise UserError(f"unknown data set {name!r}; there are {known}")
+
+
+def load(piece: str) -> Any:
+    """The module, or the name in a module, that a row speaks of."""
+    module, _, name = piece.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
