@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.nn.layers import PDConv2d, fuse, replace_convs
     from pixeldiff.nn.ops import PixelPairs, fold
     from pixeldiff.robustness.corruptions import corrupt
+    from pixeldiff.runtime.classes import PackedClassifier
     from pixeldiff.runtime.edges import EdgeDetector
-    from pixeldiff.runtime.packed import PackedClassifier
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ _HOMES = {
     "evaluate_edges": "evaluation.edges",
     "corrupt": "robustness.corruptions",
     "EdgeDetector": "runtime.edges",
-    "PackedClassifier": "runtime.packed",
+    "PackedClassifier": "runtime.classes",
     "PixelPairs": "nn.ops",
     "fold": "nn.ops",
     "PDConv2d": "nn.layers",

@@ -114,6 +114,7 @@ class Run:
     def save_weights(self, name: str) -> None:
         described = {
             "task": self.recipe.task,
+            "preprocessing": self.task.preprocessing,
             "recipe": as_table(self.recipe),
             "commit": self.commit,
             "steps": self.step,
