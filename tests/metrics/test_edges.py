@@ -35,7 +35,7 @@ def test_golden_bench_of_berkeley(data):
     assert summary.ap == pytest.approx(0.3076, abs=2e-3)
     expected = np.loadtxt(bench / "expected" / "eval_bdry_thr.txt")
     np.testing.assert_allclose(summary.curve.recall, expected[:, 1], atol=1e-3)
-    rows = [0, 2, 3, 4]  # at 1/3 grey level 85 lies on the threshold; ours takes it (docs/benchmark.md)
+    rows = [0, 2, 3, 4]  # at 1/3 grey level 85 lies on the threshold; ours takes it (docs/guide/benchmark.md)
     np.testing.assert_allclose(summary.curve.precision[rows], expected[rows, 2], atol=1e-3)
 
 

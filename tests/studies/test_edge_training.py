@@ -16,7 +16,7 @@ def script():
 
 
 def test_documented_table_is_the_recorded_one(script):
-    assert script.as_markdown(script.read()) in (ROOT / "docs/training.md").read_text()
+    assert script.as_markdown(script.read()) in (ROOT / "docs/results/training.md").read_text()
 
 
 def test_cards_have_the_recorded_scores(script):
