@@ -11,11 +11,14 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
-from skimage.morphology import thin as guo_hall
 
 from pixeldiff import EdgeDetector, cli
 from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
 from tests.conftest import BAD_PICTURES
+from tests.extras import optional
+
+guo_hall = optional("skimage.morphology").thin
+loadmat = optional("scipy.io").loadmat
 
 
 @pytest.fixture
@@ -172,8 +175,6 @@ def test_two_inputs_of_one_name_need_two_folders(run, photo, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["png", "webp", "npy", "mat"])
 def test_formats(suffix, run, photo, edge_onnx):
-    from scipy.io import loadmat
-
     assert run(photo, "--format", suffix)[0] == 0
     path = photo.with_name(f"photo.edges.{suffix}")
     read = {"npy": np.load, "mat": lambda p: loadmat(p)["edges"]}.get(suffix, lambda p: np.asarray(Image.open(p)))
@@ -470,6 +471,7 @@ def test_jpeg(run, photo, edge_onnx):
 
 
 def test_weights_of_the_torch_world(run, photo, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
     from pixeldiff.export.onnx import export_onnx
     from pixeldiff.models import create_model
     from pixeldiff.models.saving import save_model

@@ -7,20 +7,23 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from pixeldiff import EdgeDetector, create_model
+from pixeldiff import EdgeDetector
 from pixeldiff.cli import main
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.data.truth import read_label
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarise
-from pixeldiff.models.saving import save_model
 from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.training.tasks.class_pictures import FolderPictures
-from pixeldiff.training.tasks.classes import predict
 from tests.data.test_cifar import write_cifar
+from tests.extras import optional
+
+torch = optional("torch")
+create_model = optional("pixeldiff.models").create_model
+save_model = optional("pixeldiff.models.saving").save_model
+FolderPictures = optional("pixeldiff.training.tasks.class_pictures").FolderPictures
+predict = optional("pixeldiff.training.tasks.classes").predict
 
 
 def run(*arguments: object) -> int:
@@ -63,6 +66,7 @@ def test_scores_one_folder(folders, capsys):
 
 
 def test_compares_folders_and_writes_everything(folders, capsys):
+    pytest.importorskip("matplotlib")
     files = {name: folders / name for name in ("all.json", "pr.svg", "each.csv")}
     outputs = ("--json", files["all.json"], "--plot", files["pr.svg"], "--per-picture", files["each.csv"])
     given = ("eval", folders / "good", folders / "poor", "--truth", folders / "truth", "--thresholds", 5)

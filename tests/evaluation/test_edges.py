@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from pixeldiff import evaluate_edges
 from pixeldiff.errors import UserError
@@ -102,14 +101,23 @@ def test_text_files_agree_with_the_scores(tmp_path, maps, truths):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_plot(tmp_path, maps, truths, suffix):
-    summary = evaluate_edges(maps, truths, SETTINGS).summary
+def test_plot(tmp_path, maps, truths, suffix, drawn):
+    one = evaluate_edges(maps, truths, SETTINGS).summary
+    other = evaluate_edges({name: edge_map[::-1] for name, edge_map in maps.items()}, truths, SETTINGS).summary
+    poorer, better = sorted((one, other), key=lambda summary: summary.ods)
     path = tmp_path / f"pr{suffix}"
-    plot_curves(path, {"one": summary, "two": summary}, human=(0.7, 0.9))
-    assert path.stat().st_size > 5000
+    plot_curves(path, {"one": poorer, "two": better}, human=(0.7, 0.9))
+    assert path.read_bytes().startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix])
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
-    if suffix == ".png":
-        Image.open(path).verify()
+    axes = drawn[0].axes[0]
+    labels = [f"[F={f:.3f}] {name}" for f, name in ((1.26 / 1.6, "Human"), (better.ods, "two"), (poorer.ods, "one"))]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == labels
+    shown = {line.get_label(): line.get_xydata() for line in axes.lines}
+    np.testing.assert_allclose(shown[labels[0]], [(0.7, 0.9)])
+    for label, summary in ((labels[1], better), (labels[2], poorer)):
+        seen = summary.curve.all_prediction > 0
+        wanted = np.stack([summary.curve.recall[seen], summary.curve.precision[seen]], axis=1)
+        np.testing.assert_allclose(shown[label], wanted)
     if suffix == ".svg":
         assert path.read_text().startswith("<?xml")
 

@@ -57,9 +57,15 @@ def test_the_words_count_the_cells(edges):
     )
 
 
-def test_the_plot_is_written(edges, tmp_path):
+def test_the_plot_is_written(edges, tmp_path, drawn):
     grid = [CLEAN, ("fog", 1), ("fog", 5), ("snow", 1)]
     plot(edges, ["baseline", "pidinet"], grid, tmp_path / "p.png")
     assert Image.open(tmp_path / "p.png").size[0] == 1500
+    panels = drawn[0].axes
+    assert [panel.get_title(loc="left") for panel in panels] == ["level 1 (dashed: clean)", "level 5 (dashed: clean)"]
+    assert [text.get_text() for text in panels[0].get_xticklabels()] == [SHORT["snow"], SHORT["fog"]]
+    assert {text.get_text() for text in drawn[0].legends[0].get_texts()} == {"baseline", "pidinet"}
+    heights = [[bar.get_height() for bar in bars] for panel in panels for bars in panel.containers]
+    assert heights == 2 * [[0.5, 0.5], [0.6, 0.4]]
     with pytest.raises(UserError, match="cannot plot"):
         plot(edges, ["baseline"], grid, tmp_path / "p.xyz")

@@ -7,15 +7,22 @@ from typing import Any
 
 import click
 import pytest
-import torch
 
 from pixeldiff import weights
 from pixeldiff.errors import UserError
-from pixeldiff.models import FAMILIES, create_model
-from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.training.recipe import as_table, parse_recipe, read_recipe
+from tests.extras import optional
 from tests.scripts import ROOT, load_script
+
+torch = optional("torch")
+FAMILIES = optional("pixeldiff.models").FAMILIES
+create_model = optional("pixeldiff.models").create_model
+load_model = optional("pixeldiff.models.saving").load_model
+read_metadata = optional("pixeldiff.models.saving").read_metadata
+save_model = optional("pixeldiff.models.saving").save_model
+as_table = optional("pixeldiff.training.recipe").as_table
+parse_recipe = optional("pixeldiff.training.recipe").parse_recipe
+read_recipe = optional("pixeldiff.training.recipe").read_recipe
 
 
 def check_card(card: dict, folder: Path) -> None:
@@ -63,6 +70,7 @@ def test_every_shipped_file_has_a_card() -> None:
 @pytest.fixture
 def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with a folder of its own in place of the package's."""
+    pytest.importorskip("torch")
     module = load_script("tools/ship.py")
     (tmp_path / "package").mkdir()
     monkeypatch.setattr(module, "FOLDER", tmp_path / "package")
