@@ -160,7 +160,7 @@ class Run:
 
     def _starts_from(self, initial_sha256: str) -> bool:
         """Whether the recipe's `initial` is this file: folders of runs are moved, and called from elsewhere."""
-        path = resolve(self.recipe.initial, ".safetensors") if self.recipe.initial else None
+        path = trained(self.recipe.initial) if self.recipe.initial else None
         return path is not None and path.is_file() and sha256(path) == initial_sha256
 
     def restore(self, state: dict[str, Any]) -> None:
