@@ -145,7 +145,7 @@ def _mosaic(pictures: list[Picture], side: int) -> Picture:
 
 def whole(maps: Path, data: Path) -> dict[str, float]:
     """The command line on the whole test set, in a process of its own."""
-    arguments = ["-m", "pixeldiff", "eval", str(maps), "--dataset", "bsds500", "--data", str(data), "--workers", "2"]
+    arguments = ["-m", "pixeldiff", "eval", str(maps), "--dataset", "bsds500", "--data", str(data), "--threads", "2"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=sys.stderr)

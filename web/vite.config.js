@@ -49,17 +49,14 @@ const networks = {
   name: "networks",
   closeBundle() {
     mkdirSync(resolve(out, "models"), { recursive: true });
-    const cards = readdirSync(weights)
-      .filter((file) => file.endsWith(".json"))
-      .map((file) => JSON.parse(readFileSync(resolve(weights, file), "utf8")));
-    const names = cards.filter((card) => card.task === "edges").map((card) => card.name);
-    if (!names.length) throw new Error(`no edge network in ${weights}`);
-    for (const name of names) copyFileSync(resolve(weights, `${name}.onnx`), resolve(out, `models/${name}.onnx`));
-    const chosen = names.includes("tiny") ? "tiny" : names[0];
-    const list = names.sort().map((name) => {
-      const { preprocessing } = described(resolve(weights, `${name}.onnx`));
-      return { name, default: name === chosen, preprocessing };
+    const found = readdirSync(weights).filter((file) => file.endsWith(".onnx")).sort().map((file) => {
+      const { task, preprocessing } = described(resolve(weights, file));
+      return { name: file.slice(0, -5), task, preprocessing };
     });
+    const list = found.filter((one) => one.task === "edges");
+    if (!list.length) throw new Error(`no edge network in ${weights}`);
+    for (const { name } of list) copyFileSync(resolve(weights, `${name}.onnx`), resolve(out, `models/${name}.onnx`));
+    (list.find((one) => one.name === "tiny") ?? list[0]).default = true;
     writeFileSync(resolve(out, "models/index.json"), JSON.stringify(list));
     // The policy of the server's page, as far as a page can say it itself. WebAssembly needs a word of its own.
     const policy =

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError, _native, image
-from pixeldiff.runtime.edges import DEFAULT_SIZE, see, seen_size
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, see, seen_size
 from pixeldiff.runtime.stream import Options
 from tests.extras import optional
 
@@ -37,7 +37,7 @@ def test_equals_the_torch_network(size, rng, tmp_path):
     export_onnx(model, tmp_path / "a.onnx")
     picture = noise(rng, *size, 3)
     with torch.no_grad():
-        logits = model.side_logits(torch.from_numpy(image.normalise(picture))[None])
+        logits = model.side_logits(torch.from_numpy(image.normalise(picture, image.MEAN, image.STD))[None])
     maps = EdgeDetector(tmp_path / "a.onnx")(picture, side_outputs=True)
     assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
     np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
@@ -202,7 +202,11 @@ def test_the_size_that_is_seen():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model": 5}, "'model' that is no text"),
+        ({"name": 5}, "'name' that is no text"),
+        ({"task": 5}, "'task' that is no text"),
+        ({"preprocessing": 5}, "the preprocessing is not a JSON object"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1]}}, "'std' of the preprocessing"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1, 0]}}, "a std above 0"),
         ({"config": 3}, "the config is not a JSON object"),
         ({"config": {"width": 10**9}}, "'width' of the config"),
         ({"config": {"width": "4"}}, "'width' of the config"),

@@ -10,11 +10,12 @@ import pytest
 
 from pixeldiff import weights
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.runtime.classes import PackedClassifier
 from tests.extras import optional
 from tests.scripts import ROOT, load_script
 
 torch = optional("torch")
+FAMILIES = optional("pixeldiff.models").FAMILIES
 create_model = optional("pixeldiff.models").create_model
 load_model = optional("pixeldiff.models.saving").load_model
 read_metadata = optional("pixeldiff.models.saving").read_metadata
@@ -37,11 +38,16 @@ def check_card(card: dict, folder: Path) -> None:
 def test_card_is_true(name: str) -> None:
     card = weights.cards()[name]
     check_card(card, weights.FOLDER)
+    metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
     if card["task"] == "edges":
         assert 0 < card["ods"] <= card["ois"] < 1
     else:
         assert 0 < card["top1"] <= card["top5"] < 100
-    metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
+    for suffix in card["files"]:  # each file says the same of the network
+        said = weights.describe(weights.FOLDER / f"{name}{suffix}")
+        assert (said["name"], said["task"], said["licence"]) == (name, card["task"], card["licence"])
+        assert said["preprocessing"] == FAMILIES[metadata["family"]].preprocessing(load_model(name).config)
+        assert len(said.get("labels", ())) == (100 if card["task"] == "classes" else 0)
     decisive = load_script("tools/ship.py").decisive
     assert decisive(parse_recipe(metadata["recipe"])) == decisive(read_recipe(ROOT / card["recipe"]))
     assert card["licence"]
@@ -51,8 +57,9 @@ def test_card_is_true(name: str) -> None:
 def test_a_file_called_like_a_network_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").write_text("notes")
-    assert weights.resolve("tiny", ".onnx") == weights.FOLDER / "tiny.onnx"
-    assert weights.resolve("./tiny", ".onnx") == Path("tiny")
+    assert weights.resolve("tiny") == weights.FOLDER / "tiny.onnx"
+    assert weights.trained("tiny") == weights.FOLDER / "tiny.safetensors"
+    assert weights.resolve("./tiny") == weights.trained("./tiny") == Path("tiny")
 
 
 def test_every_shipped_file_has_a_card() -> None:

@@ -41,7 +41,7 @@ def classify(
     _json.write(json_target, "classify", results, failed, overwrite, model=opened.name)
     if json_target != _json.STDOUT:
         for one in results:
-            click.echo(one["source"])
+            click.echo(one["input"])
             for p in one["classes"]:
                 click.echo(f"  {100 * p['probability']:5.1f} %  {p['label']}")
     for fault in failed:
@@ -55,11 +55,11 @@ def _predict(network: Any, images: tuple[str, ...], top: int) -> tuple[list[dict
     for given in images:
         found = find_pictures([given])
         if found.missing:
-            failed.append({"source": given, "error": found.missing[0]})
+            failed.append({"input": given, "error": found.missing[0]})
         for path, _ in found.files:
             try:
                 best = [dataclasses.asdict(p) for p in network(path, top)]
-                results.append({"source": str(path), "classes": best})
+                results.append({"input": str(path), "classes": best})
             except UserError as error:
-                failed.append({"source": str(path), "error": str(error)})
+                failed.append({"input": str(path), "error": str(error)})
     return results, failed

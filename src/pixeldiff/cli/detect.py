@@ -21,7 +21,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.files import NoRoomError
 from pixeldiff.image import SUFFIXES
 from pixeldiff.machine import cores
-from pixeldiff.runtime.edges import DEFAULT_SIZE, PAPER_SCALES, EdgeDetector, seen_size
+from pixeldiff.runtime.edges import DEFAULT_SIZE, PAPER_SCALES, TASK, EdgeDetector, seen_size
 from pixeldiff.runtime.formats import FORMATS, GROUNDS, Options
 from pixeldiff.runtime.formats import SUFFIXES as WRITTEN
 from pixeldiff.runtime.stream import (
@@ -69,7 +69,9 @@ class _Size(click.ParamType):
     type=click.Path(),
     help="Folder for the results, or the file for one picture; - is stdout. [default: beside the picture]",
 )
-@click.option("--model", shell_complete=complete_model, help="A shipped network; see pixeldiff models. [default: tiny]")
+@click.option(
+    "--model", shell_complete=complete_model(TASK), help="A shipped network; see pixeldiff models. [default: tiny]"
+)
 @click.option("--weights", type=click.Path(path_type=Path), help="An .onnx file, or with torch a .safetensors or .pth.")
 @click.option(
     "--size",

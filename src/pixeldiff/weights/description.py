@@ -35,8 +35,10 @@ def describe(path: Path) -> dict[str, Any]:
     if text is None:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
     described = {"name": path.stem, **read_json(text, path)}
-    if not all(isinstance(described.get(key), str) for key in ("name", "task")):
+    if "task" not in described:
         raise UserError(f"{path} does not say its task; {'save' if path.suffix == TRAINED else 'export'} it again")
+    for key in ("name", "task"):
+        Fields(described, str(path)).text(key)
     return described
 
 

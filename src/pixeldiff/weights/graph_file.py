@@ -34,8 +34,10 @@ def check_layers(path: Path) -> None:
 def read_properties(path: Path) -> dict[str, str]:
     """The texts that stand beside the graph."""
     try:
-        entries = [dict(_fields(entry)) for entry in _inside(memoryview(path.read_bytes()), 14)]
-    except (IndexError, OSError) as error:
+        model = memoryview(path.read_bytes())
+        next(_inside(model, 7))  # without a graph it is something else
+        entries = [dict(_fields(entry)) for entry in _inside(model, 14)]
+    except (IndexError, StopIteration, OSError) as error:
         raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
     try:
         return {_text(entry.get(1)): _text(entry.get(2)) for entry in entries}
