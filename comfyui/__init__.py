@@ -11,7 +11,7 @@ import torch
 
 from pixeldiff import EdgeDetector, weights
 from pixeldiff.compat.controlnet import PREPROCESS, PidiNetDetector
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
 
 
 @lru_cache(maxsize=4)

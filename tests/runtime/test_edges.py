@@ -13,8 +13,8 @@ from pixeldiff import EdgeDetector, UserError, _native, image
 from pixeldiff.export.onnx import export_onnx, tile_recipe
 from pixeldiff.models import create_model
 from pixeldiff.models.saving import load_model, save_model
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import DEFAULT_SIZE, see, seen_size
-from pixeldiff.runtime.stream import Options
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import click
 
 from pixeldiff.cli._network import complete_model
 from pixeldiff.errors import UserError
+from pixeldiff.files import find_files
+from pixeldiff.image import SUFFIXES
 from pixeldiff.runtime.packed import PackedClassifier, Prediction
-from pixeldiff.runtime.stream import find_pictures
 from pixeldiff.weights import best_classifier
 
 
@@ -32,9 +33,8 @@ def classify(images: tuple[str, ...], model: str | None, top: int, threads: int 
     results: dict[str, list[Prediction]] = {}
     failed: dict[str, str] = {}
     for given in images:
-        found = find_pictures([given])
-        if found.missing:
-            failed[given] = found.missing[0]
+        found = find_files([given], SUFFIXES, "pictures")
+        failed |= found.missing
         for path, _ in found.files:
             try:
                 results[str(path)] = network(path, top)

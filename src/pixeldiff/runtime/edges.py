@@ -30,8 +30,9 @@ from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
 from pixeldiff.files import write_whole
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.engine import onnxruntime
-from pixeldiff.runtime.formats import SUFFIXES, Options
+from pixeldiff.runtime.formats import SUFFIXES
 from pixeldiff.runtime.graph_file import check_layers
 from pixeldiff.runtime.packed_file import Fields
 

@@ -27,8 +27,9 @@ from starlette.requests import ClientDisconnect
 
 from pixeldiff import __version__, weights
 from pixeldiff.errors import UserError
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector, seen_size
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.serve.uploads import Refused, Room, decode, picture_bytes, read_body
 
 PAGE = Path(__file__).parent / "page"
@@ -47,8 +48,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-MEDIA = {"png": "image/png", "webp": "image/webp", "svg": "image/svg+xml", "npy": "application/octet-stream"}
-Format = Enum("Format", {name: name for name in MEDIA}, type=str)  # type: ignore[misc]
+Format = Enum("Format", {name: name for name in FORMATS}, type=str)  # type: ignore[misc]
 
 PNG = Format("png")
 OPTIONS = {"model", "format", "threshold", "thin", "invert", "size"}
@@ -258,7 +258,7 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
     @app.post(
         "/api/edges",
         response_class=Response,
-        responses={200: {"content": {media: _BINARY for media in MEDIA.values()}}, **PROBLEMS},
+        responses={200: {"content": {one.media: _BINARY for one in FORMATS.values()}}, **PROBLEMS},
         openapi_extra={"requestBody": REQUEST_BODY},
     )
     async def edges(
@@ -282,7 +282,7 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
             result, seen = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
         except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
             raise Refused(503, "the picture takes too long; scale it down or try again later") from error
-        return Response(result, media_type=MEDIA[format.value], headers={SEEN: seen})
+        return Response(result, media_type=FORMATS[format.value].media, headers={SEEN: seen})
 
 
 def _longest(size: str | None) -> int | str | None:
