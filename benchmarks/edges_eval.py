@@ -29,10 +29,10 @@ from pixeldiff import _native
 from pixeldiff.data.maps import read_map
 from pixeldiff.data.truth import find_truth
 from pixeldiff.edgemap import nms, to_8_bit
+from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, lowest_levels, threshold_values
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from machine import machine
 from tests.references import matching as reference
 
 LEVELS = lowest_levels(threshold_values(99))
@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few pictures, for a first look")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine(2)}
+    results: dict[str, Any] = {"machine": describe(2, Path(__file__))}
 
     def keep(name: str, result: Any) -> None:
         results[name] = result

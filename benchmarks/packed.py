@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from machine import machine
 from torch import Tensor, nn
 
 from pixeldiff import _native
 from pixeldiff.export.packed import pack_model
 from pixeldiff.files import write_whole
+from pixeldiff.machine import describe
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    described = machine(options.threads) | {
+    described = describe(options.threads, Path(__file__)) | {
         "torch": torch.__version__,
         "instruction_set": _native.instruction_sets()[0],
     }
