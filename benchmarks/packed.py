@@ -40,8 +40,8 @@ from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.counting import count_layers
 from pixeldiff.nn.binary import RPReLU
 from pixeldiff.nn.ops import pixel_pairs
+from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.engine import onnxruntime
-from pixeldiff.runtime.packed import PackedClassifier
 
 SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, side
 NETWORKS = ("resnet18_binary", "resnet18_bipdc", "bipidinet18")

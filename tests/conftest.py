@@ -43,7 +43,7 @@ def edge_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for side in model.sides:
             side.reduce.weight.mul_(40)
     path = tmp_path_factory.mktemp("weights") / "small-random.onnx"
-    export_onnx(model, path, {"model": "small-random", "licence": "Apache-2.0"})
+    export_onnx(model, path, {"name": "small-random", "licence": "Apache-2.0"})
     return path
 
 

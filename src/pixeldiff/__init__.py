@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "UserError": "pixeldiff.errors",
-    "PackedClassifier": "pixeldiff.runtime.packed",
+    "PackedClassifier": "pixeldiff.runtime.classes",
     "EdgeDetector": "pixeldiff.runtime.edges",
     "evaluate_edges": "pixeldiff.evaluation.edges",
     "corrupt": "pixeldiff.robustness.corruptions",

@@ -78,7 +78,7 @@ def test_names_that_are_no_text_are_told(tmp_path):
 def test_output_without_room_is_told():
     with open("/dev/full", "w") as full:
         result = subprocess.run(
-            [sys.executable, "-m", "pixeldiff", "models", "--json"], stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "pixeldiff", "models", "--json", "-"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "cannot go on (No space left on device)" in result.stderr
@@ -114,7 +114,7 @@ def test_shells_get_their_completion(shell):
 
 
 def test_classify_has_a_default():
-    result = run("classify", "docs/images/coffee.jpg", "--json")
+    result = run("classify", "docs/images/coffee.jpg", "--json", "-")
     assert result.returncode == 0
     scores = {name: card["top1"] for name, card in weights.cards().items() if card["task"] == "classes"}
     assert scores[json.loads(result.stdout)["model"]] == max(scores.values())

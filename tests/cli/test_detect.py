@@ -15,7 +15,7 @@ from PIL import Image
 from skimage.morphology import thin as guo_hall
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
 from tests.conftest import BAD_PICTURES
 
 

@@ -16,7 +16,7 @@ from pixeldiff.data.truth import read_label
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarise
 from pixeldiff.models.saving import save_model
-from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.training.tasks.class_pictures import FolderPictures
 from pixeldiff.training.tasks.classes import predict
 from tests.data.test_cifar import write_cifar

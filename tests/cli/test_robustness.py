@@ -11,7 +11,7 @@ from scipy.io import savemat
 from pixeldiff.cli import main
 from pixeldiff.cli.robustness import _classifier
 from pixeldiff.export.packed import export_packed
-from pixeldiff.weights import find
+from pixeldiff.weights import resolve, trained
 
 
 def run(*arguments: object) -> int:
@@ -132,7 +132,7 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
 def test_both_files_of_a_network_say_the_same(rng, tmp_path):
     """To the last bit: a sign hangs on how the pixels are normalised."""
     images = rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
-    torch_side, packed = (_classifier(find("bipdc-cifar100", suffix)) for suffix in (".safetensors", ".pdn"))
+    torch_side, packed = (_classifier(find("bipdc-cifar100")) for find in (trained, resolve))
     np.testing.assert_allclose(torch_side(images), packed(images), atol=1e-5)
 
 

@@ -27,9 +27,9 @@ from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
 from pixeldiff.robustness import results as robustness
+from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.packed import PackedClassifier
 from pixeldiff.runtime.video import detect_video
 from pixeldiff.training import recipe
 from pixeldiff.training.tasks.edge_pairs import list_pairs, read_label_shares

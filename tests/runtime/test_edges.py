@@ -14,7 +14,7 @@ from pixeldiff.export.onnx import export_onnx, tile_recipe
 from pixeldiff.models import create_model
 from pixeldiff.models.saving import load_model, save_model
 from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import DEFAULT_SIZE, see, seen_size
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, see, seen_size
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_equals_the_torch_network(size, rng, tmp_path):
     export_onnx(model, tmp_path / "a.onnx")
     picture = noise(rng, *size, 3)
     with torch.no_grad():
-        logits = model.side_logits(torch.from_numpy(image.normalise(picture))[None])
+        logits = model.side_logits(torch.from_numpy(image.normalise(picture, image.MEAN, image.STD))[None])
     maps = EdgeDetector(tmp_path / "a.onnx")(picture, side_outputs=True)
     assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
     np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
@@ -198,7 +198,11 @@ def test_the_size_that_is_seen():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model": 5}, "'model' that is no text"),
+        ({"name": 5}, "'name' that is no text"),
+        ({"task": 5}, "'task' that is no text"),
+        ({"preprocessing": 5}, "the preprocessing is not a JSON object"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1]}}, "'std' of the preprocessing"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1, 0]}}, "a std above 0"),
         ({"config": 3}, "the config is not a JSON object"),
         ({"config": {"width": 10**9}}, "'width' of the config"),
         ({"config": {"width": "4"}}, "'width' of the config"),

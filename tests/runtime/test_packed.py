@@ -26,6 +26,7 @@ def build(edit=lambda described, tensors: None) -> bytes:
         "format": FORMAT,
         "version": VERSION,
         "name": "little",
+        "task": "classes",
         "licence": "Apache-2.0",
         "labels": ["a", "b", "c"],
         "preprocessing": {"size": 16, "crop": 0.875, "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]},

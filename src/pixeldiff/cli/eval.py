@@ -31,7 +31,7 @@ from pixeldiff.metrics.edges import BSDS_MAX_DIST
 from pixeldiff.weights import sha256
 
 if TYPE_CHECKING:
-    from pixeldiff.runtime.packed import PackedClassifier
+    from pixeldiff.runtime.classes import PackedClassifier
 
 Batches = Callable[[slice], NDArray[np.uint8]]
 
@@ -210,7 +210,7 @@ def _score_classifier(
 ) -> None:
     from pixeldiff.files import write_whole
     from pixeldiff.metrics.classes import score
-    from pixeldiff.runtime.packed import PackedClassifier
+    from pixeldiff.runtime.classes import PackedClassifier
 
     if data is None:
         raise UserError("where are the pictures? give --data FOLDER: cifar-100-python, or one with a folder per class")

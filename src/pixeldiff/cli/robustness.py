@@ -144,8 +144,7 @@ def _fill(results: Any, grid: list[Any], names: list[str], scorer: Any, path: Pa
 
 def _files(models: tuple[str, ...], task: str) -> dict[str, Path]:
     """A short name for each model, and its file: "best", or "run-1/best" and "run-2/best"."""
-    suffix = ".onnx" if task == "edges" else ".pdn"
-    paths = [weights.resolve(given, suffix).resolve() for given in models]
+    paths = [weights.resolve(given).resolve() for given in models]
     if len(set(paths)) < len(paths):
         raise UserError("the same model was given twice")
     for names in ([p.stem for p in paths], [f"{p.parent.name}/{p.stem}" for p in paths], [str(p) for p in paths]):
@@ -158,7 +157,7 @@ def _detector(path: Path, folder: Path, workers: int) -> Callable[[Array], Array
     """Edges by ONNX Runtime; what is not ONNX yet is exported first. Each of the workers runs on one thread."""
     from pixeldiff.runtime.edges import EdgeDetector
 
-    if path.suffix in weights.TORCH_SUFFIXES:
+    if path.suffix in (".safetensors", ".pth", ".pt"):
         try:
             from pixeldiff.export.onnx import export_weights
         except ImportError as error:
@@ -171,7 +170,7 @@ def _detector(path: Path, folder: Path, workers: int) -> Callable[[Array], Array
 def _classifier(path: Path) -> Callable[[Array], Array]:
     """Scores of the classes for uint8 pictures N x H x W x 3."""
     if path.suffix == ".pdn":
-        from pixeldiff.runtime.packed import PackedClassifier
+        from pixeldiff.runtime.classes import PackedClassifier
 
         return PackedClassifier(path).logits
     try:

@@ -33,7 +33,7 @@ from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
 from pixeldiff.training.tasks import TaskProtocol, task_module
-from pixeldiff.weights import resolve, sha256
+from pixeldiff.weights import sha256, trained
 
 try:
     import fcntl
@@ -156,7 +156,7 @@ class Run:
         """Begin a new run: from the weights that the recipe names, if it does."""
         if self.recipe.initial:
             _start_from(self.model, self.recipe.initial)
-            self.initial_sha256 = sha256(resolve(self.recipe.initial, ".safetensors"))
+            self.initial_sha256 = sha256(trained(self.recipe.initial))
             self.average.load_state_dict(self.model.state_dict())
 
     def save(self) -> None:
@@ -190,6 +190,7 @@ class Run:
     def save_weights(self, name: str) -> None:
         described = {
             "task": self.recipe.task,
+            "preprocessing": self.task.preprocessing,
             "recipe": as_table(self.recipe),
             "commit": self.commit,
             "steps": self.step,
