@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
 from tests.conftest import BAD_PICTURES
 from tests.extras import optional
 
