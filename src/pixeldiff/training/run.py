@@ -11,7 +11,6 @@ import copy
 import errno
 import hashlib
 import math
-import os
 import shutil
 import subprocess
 from dataclasses import replace
