@@ -20,10 +20,10 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
-from machine import machine
 from torch import nn
 
 from pixeldiff.files import write_whole
+from pixeldiff.machine import describe
 from pixeldiff.nn.binary import BinaryPDConv2d
 
 # channels, side, batch: about the same number of activations each.
@@ -72,7 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     result: dict[str, object] = {
-        "machine": {**machine(options.threads), "torch": torch.__version__},
+        "machine": {**describe(options.threads, Path(__file__)), "torch": torch.__version__},
         "layers": [],
     }
     for channels, side, batch in SHAPES:

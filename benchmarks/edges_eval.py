@@ -29,10 +29,10 @@ from pixeldiff import _native
 from pixeldiff.data.maps import read_map
 from pixeldiff.data.truth import find_truth
 from pixeldiff.edgemap import nms, to_8_bit
+from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, lowest_levels, threshold_values
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from machine import machine
 from tests.references import matching as reference
 
 LEVELS = lowest_levels(threshold_values(99))
@@ -145,7 +145,7 @@ def _mosaic(pictures: list[Picture], side: int) -> Picture:
 
 def whole(maps: Path, data: Path) -> dict[str, float]:
     """The command line on the whole test set, in a process of its own."""
-    arguments = ["-m", "pixeldiff", "eval", str(maps), "--dataset", "bsds500", "--data", str(data), "--workers", "2"]
+    arguments = ["-m", "pixeldiff", "eval", str(maps), "--dataset", "bsds500", "--data", str(data), "--threads", "2"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=sys.stderr)
@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few pictures, for a first look")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine(2)}
+    results: dict[str, Any] = {"machine": describe(2, Path(__file__))}
 
     def keep(name: str, result: Any) -> None:
         results[name] = result

@@ -28,20 +28,20 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from machine import machine
 from torch import Tensor, nn
 
 from pixeldiff import _native
 from pixeldiff.export.packed import pack_model
 from pixeldiff.files import write_whole
+from pixeldiff.machine import describe
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.counting import count_layers
 from pixeldiff.nn.binary import RPReLU
 from pixeldiff.nn.ops import pixel_pairs
+from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.engine import onnxruntime
-from pixeldiff.runtime.packed import PackedClassifier
 
 SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, side
 NETWORKS = ("resnet18_binary", "resnet18_bipdc", "bipidinet18")
@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    described = machine(options.threads) | {
+    described = describe(options.threads, Path(__file__)) | {
         "torch": torch.__version__,
         "instruction_set": _native.instruction_sets()[0],
     }

@@ -17,7 +17,7 @@ import torch
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.export.packed import pack_model
 from pixeldiff.models.saving import load_model
-from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.training.tasks.pictures import normalise
 
 BATCH = 250

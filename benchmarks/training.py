@@ -22,7 +22,8 @@ from typing import Any
 
 import click
 import torch
-from machine import machine
+
+from pixeldiff.machine import describe
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"batch": 1, "channels_last": False, "keep_memory": False, "own_gradient": False},
@@ -108,7 +109,7 @@ def main(model: str, rounds: int, seconds: float, json_file: Path | None, varian
             command = [sys.executable, __file__, "--model", model, "--seconds", str(seconds), "--variant", name]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             found[name].append(json.loads(done.stdout))
-    described = {**machine(torch.get_num_threads()), "torch": torch.__version__}
+    described = {**describe(torch.get_num_threads(), Path(__file__)), "torch": torch.__version__}
     result: dict[str, Any] = {"machine": described, "model": model, "window": 320, "rounds": rounds, "variants": {}}
     for name, rows in found.items():
         result["variants"][name] = {

@@ -11,7 +11,8 @@ import torch
 
 from pixeldiff import EdgeDetector, weights
 from pixeldiff.compat.controlnet import PREPROCESS, PidiNetDetector
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.edges import DEFAULT, TASK
 
 
 @lru_cache(maxsize=4)
@@ -30,12 +31,10 @@ class PixeldiffEdges:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:
-        shipped = sorted(path.stem for path in weights.FOLDER.glob("*.onnx")) or ["tiny"]
-        default = "tiny" if "tiny" in shipped else shipped[0]
         return {
             "required": {
                 "image": ("IMAGE",),
-                "model": (shipped, {"default": default}),
+                "model": (list(weights.shipped(TASK)), {"default": DEFAULT}),
                 "preprocess": (list(PREPROCESS), {"default": PREPROCESS[0]}),
                 "thin": ("BOOLEAN", {"default": False}),
                 "threshold": ("FLOAT", {"default": 0.0, "min": 0.0, "max": 1.0, "step": 0.01}),
@@ -48,7 +47,7 @@ class PixeldiffEdges:
     def detect(
         self,
         image: torch.Tensor,
-        model: str = "tiny",
+        model: str = DEFAULT,
         preprocess: str = PREPROCESS[0],
         thin: bool = False,
         threshold: float = 0.0,

@@ -4,57 +4,26 @@
     python tools/ship.py tiny runs/tiny/last.safetensors tiny.json --recipe recipes/pidinet-tiny-bsds500.toml \
         --data "BSDS500 train + val" --note "what a reader should know"
 
-Edge networks run as ONNX and are scored on BSDS500 test, binary classifiers as .pdn and on CIFAR-100 test
-(--dataset cifar100 --data cifar-100-python).
+How its file ends, what its scores are called and which command gives them stands in the table of tasks.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-from pixeldiff.export.onnx import export_weights
-from pixeldiff.export.packed import export_packed
 from pixeldiff.models import pidinet
 from pixeldiff.models.saving import load_model, read_metadata, save_model
+from pixeldiff.tasks import find_task, load
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe, read_recipe
 from pixeldiff.weights import canonical_name, sha256
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed package
-
-
-class Kind(NamedTuple):
-    """What the task of a network decides about its files and its card."""
-
-    suffix: str
-    export: Callable[[Path, Path], object]
-    scores: tuple[str, ...]
-    command: str
-    licence: str
-
-
-KINDS = {
-    "edges": Kind(
-        ".onnx",
-        export_weights,
-        ("ods", "ois", "ap"),
-        "pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",
-        "Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and education",
-    ),
-    "classes": Kind(
-        ".pdn",
-        export_packed,
-        ("top1", "top5"),
-        "pixeldiff eval --model {name} --dataset cifar100 --data cifar-100-python",
-        "Apache-2.0 for the file; CIFAR-100, on which it was trained, names no licence: take it for research",
-    ),
-}
 
 
 def decisive(recipe: Recipe) -> dict[str, Any]:
@@ -67,22 +36,22 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
     """What is known about a network whose files `<name>.*` lie in the package."""
     described = read_metadata(weights)
-    kind = KINDS[described["task"]]
-    files = sorted(path for path in FOLDER.glob(f"{name}.*") if path.suffix in (kind.suffix, ".safetensors"))
+    task = find_task(described["task"])
+    files = sorted(path for path in FOLDER.glob(f"{name}.*") if path.suffix in (task.suffix, ".safetensors"))
     return {
         "name": name,
         "task": described["task"],
         "params": sum(p.numel() for p in load_model(weights).parameters()),
         "files": {path.suffix: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files},
-        **{key: round(scores[key], 4) for key in kind.scores},
-        "command": kind.command.format(name=name),
+        **{key: round(scores[key], 4) for key in task.scores},
+        "command": task.command.format(name=name),
         "recipe": facts["recipe"],
         "commit": described["commit"],
         "data": facts["data"],
         "wall_clock_hours": described["wall_clock_hours"],
         "steps": described["steps"],
         "seed": described["recipe"]["seed"],
-        "licence": kind.licence,
+        "licence": task.licence,
         "note": facts["note"],
     }
 
@@ -91,14 +60,14 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     """Save with the licence inside, export, write the card last; returns the card's file."""
     name = canonical_name(name)
     described = read_metadata(weights)
-    kind = KINDS[described["task"]]
-    if not scores.keys() >= {*kind.scores, "sha256"} or scores["sha256"] != sha256(weights):
+    task = find_task(described["task"])
+    if not scores.keys() >= {*task.scores, "sha256"} or scores["sha256"] != sha256(weights):
         raise click.UsageError(
             f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json`"
         )
     _check_facts(name, described, facts["recipe"])
-    save_model(load_model(weights), FOLDER / f"{name}.safetensors", {**described, "licence": kind.licence})
-    kind.export(FOLDER / f"{name}.safetensors", FOLDER / f"{name}{kind.suffix}")  # the file says its own name
+    save_model(load_model(weights), FOLDER / f"{name}.safetensors", {**described, "licence": task.licence})
+    load(task.export)(FOLDER / f"{name}.safetensors", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps(card(name, weights, scores, **facts), indent=1) + "\n")
     return path

@@ -1,23 +1,24 @@
 // Where the edges come from on a page without a server: ONNX Runtime in the browser. Nothing is uploaded.
 //
-// The interface is that of src/pixeldiff/serve/page/engine.js; mean, deviation and the smallest size are those of
-// pixeldiff/image.py and pixeldiff/runtime/edges.py.
+// The interface is that of src/pixeldiff/serve/page/engine.js; the smallest size is that of pixeldiff/runtime/sizes.py.
+// How a network sees pictures (mean and deviation) is said by its own file; the build copies it into models/index.json.
 import * as ort from "onnxruntime-web";
 import { reduce, resize, seenSize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
 
 export const promise = "Edges of a picture, found on your own machine. Nothing is uploaded.";
 export const canVector = false;
 
-const MEAN = [0.485, 0.456, 0.406];
-const STD = [0.229, 0.224, 0.225];
 const SMALLEST = 16;
 const MOST_PIXELS = 8e6; // for the network: what a browser's memory bears
 const sessions = new Map();
+let list = null;
 
-export async function models() {
-  const answer = await fetch("models/index.json");
-  if (!answer.ok) throw new Error("The list of networks is missing; build the page again.");
-  return answer.json();
+export function models() {
+  list ??= fetch("models/index.json").then((answer) => {
+    if (!answer.ok) throw new Error("The list of networks is missing; build the page again.");
+    return answer.json();
+  });
+  return list;
 }
 
 export async function edges(blob, { model, thin, size }, bitmap) {
@@ -29,14 +30,15 @@ export async function edges(blob, { model, thin, size }, bitmap) {
   const session = await opened(model);
   let pixels = pixelsOf(bitmap);
   if (rows !== height || columns !== width) pixels = reduce(pixels, height, width, rows, columns);
-  const own = await ran(session, pixels, rows, columns);
+  const { preprocessing } = (await models()).find((one) => one.name === model);
+  const own = await ran(session, preprocessing, pixels, rows, columns);
   const map = (thin ? thinLines : resize)(own, rows, columns, height, width);
   return { width, height, map, seen: [columns, rows] };
 }
 
-async function ran(session, pixels, rows, columns) {
+async function ran(session, preprocessing, pixels, rows, columns) {
   const size = [Math.max(rows, SMALLEST), Math.max(columns, SMALLEST)];
-  const image = new ort.Tensor("float32", normalised(pixels, columns, rows, size), [1, 3, ...size]);
+  const image = new ort.Tensor("float32", normalised(preprocessing, pixels, columns, rows, size), [1, 3, ...size]);
   const { edges: found } = await session.run({ image }, ["edges"]);
   const padded = await found.getData();
   const map = new Float32Array(rows * columns);
@@ -74,11 +76,11 @@ function pixelsOf(bitmap) {
 }
 
 // RGBA to (x - mean) / std in planes; small pictures go on with their last row and column.
-function normalised(pixels, width, height, [rows, columns]) {
+function normalised({ mean, std }, pixels, width, height, [rows, columns]) {
   const planes = new Float32Array(3 * rows * columns);
   for (let channel = 0; channel < 3; channel++) {
-    const scale = 1 / (255 * STD[channel]);
-    const shift = MEAN[channel] / STD[channel];
+    const scale = 1 / (255 * std[channel]);
+    const shift = mean[channel] / std[channel];
     let at = channel * rows * columns;
     for (let row = 0; row < rows; row++) {
       const line = Math.min(row, height - 1) * width;

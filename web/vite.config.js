@@ -15,16 +15,48 @@ const localEngine = {
   resolveId: (source) => (source === "./engine.js" ? resolve(here, "engine.js") : null),
 };
 
+// What a weights file says of its network: ModelProto.metadata_props (14), an entry's key (1) and value (2).
+function described(file) {
+  for (const [number, entry] of fields(readFileSync(file))) {
+    if (number !== 14) continue;
+    const texts = new Map(fields(entry));
+    if (String(texts.get(1)) === "pixeldiff") return JSON.parse(String(texts.get(2)));
+  }
+  throw new Error(`${file} does not describe its network; export it again`);
+}
+
+// The fields of a protobuf message: a key (number << 3 | kind), then a number or so many bytes.
+function* fields(message) {
+  let at = 0;
+  const varint = () => {
+    let value = 0;
+    for (let unit = 1; ; unit *= 128) {
+      const byte = message[at++];
+      value += (byte & 127) * unit;
+      if (byte < 128) return value;
+    }
+  };
+  while (at < message.length) {
+    const key = varint();
+    const size = { 0: () => (varint(), 0), 1: () => 8, 2: varint, 5: () => 4 }[key % 8]();
+    yield [Math.floor(key / 8), message.subarray(at, at + size)];
+    at += size;
+  }
+}
+
 // The networks and what they are called, beside the page.
 const networks = {
   name: "networks",
   closeBundle() {
     mkdirSync(resolve(out, "models"), { recursive: true });
-    const names = readdirSync(weights).filter((file) => file.endsWith(".onnx")).map((file) => file.slice(0, -5));
-    if (!names.length) throw new Error(`no .onnx file in ${weights}`);
-    for (const name of names) copyFileSync(resolve(weights, `${name}.onnx`), resolve(out, `models/${name}.onnx`));
-    const chosen = names.includes("tiny") ? "tiny" : names[0];
-    const list = names.sort().map((name) => ({ name, default: name === chosen }));
+    const found = readdirSync(weights).filter((file) => file.endsWith(".onnx")).sort().map((file) => {
+      const { task, preprocessing } = described(resolve(weights, file));
+      return { name: file.slice(0, -5), task, preprocessing };
+    });
+    const list = found.filter((one) => one.task === "edges");
+    if (!list.length) throw new Error(`no edge network in ${weights}`);
+    for (const { name } of list) copyFileSync(resolve(weights, `${name}.onnx`), resolve(out, `models/${name}.onnx`));
+    (list.find((one) => one.name === "tiny") ?? list[0]).default = true;
     writeFileSync(resolve(out, "models/index.json"), JSON.stringify(list));
     // The policy of the server's page, as far as a page can say it itself. WebAssembly needs a word of its own.
     const policy =

@@ -1,4 +1,4 @@
-"""The runs behind the shipped edge networks: a table for docs/training.md and the curves of ODS over hours.
+"""The runs behind the shipped edge networks: a table for docs/results/training.md and the curves of ODS over hours.
 
 python benchmarks/studies/edge_training.py [--plot docs/images/training.png]
 

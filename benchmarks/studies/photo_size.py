@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import machine
 from PIL import Image
 
 from pixeldiff import EdgeDetector, image
 from pixeldiff.data.truth import find_truth
+from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarise
 
 FACTORS = (1, 2, 3, 4)
@@ -75,7 +75,7 @@ def main() -> None:
     given = parser.parse_args()
     sizes = [int(size) if size.isdecimal() else size for size in given.sizes]
     rows = measure(EdgeDetector(given.model, threads=given.threads), given.data, given.split, given.every, sizes)
-    report = {"machine": machine(given.threads), "rows": rows}
+    report = {"machine": describe(given.threads, Path(__file__)), "rows": rows}
     for row in rows:
         print(*(f"{key} {value}" for key, value in row.items()), flush=True)
     if given.json:

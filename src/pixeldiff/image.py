@@ -1,4 +1,4 @@
-"""Pictures in and out: read, convert, normalise, resize, plan tiles, write. The only home of mean and std.
+"""Pictures in and out: read, convert, normalise, resize, write. The only home of mean and std.
 
 Inside the package a picture is an array H x W x 3, RGB, uint8 or float32 in [0, 1]. Files are turned upright (EXIF),
 transparent ones laid on white, 16-bit grey ones keep their depth, of animations the first frame counts.
@@ -12,8 +12,7 @@ import io
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -21,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import UserError, needs
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+CENTRE = 224 / 256  # the part of the short side that a classifier sees, as on ImageNet
 
 # The formats that Pillow decodes by itself, with the names that a folder is searched for; a file named explicitly is
 # tried whatever its name. Pillow's others start programs (EPS: Ghostscript) or are no photos.
@@ -116,7 +116,7 @@ def open_file(file: IO[bytes]) -> Image.Image:
     try:
         from pillow_heif import register_heif_opener
     except ImportError as error:
-        raise UserError("HEIC pictures need pillow-heif; install it with: pip install 'pixeldiff[heic]'") from error
+        raise needs("heic", "a HEIC picture", error) from error
     register_heif_opener()
     return Image.open(file, formats=["HEIF"])
 
@@ -251,11 +251,16 @@ def load(source: Any) -> Picture:
     )
 
 
-def normalise(picture: Picture) -> FloatMap:
-    """(x - mean) / std as the networks expect it, 3 x H x W."""
+def preprocessing(**square: float) -> dict[str, Any]:
+    """How networks trained here see pictures, as their files say it; `square` is size and crop of `centre_square`."""
+    return {**square, "mean": list(MEAN), "std": list(STD)}
+
+
+def normalise(picture: Picture, means: Sequence[float], stds: Sequence[float]) -> FloatMap:
+    """(x - mean) / std of each channel, 3 x H x W."""
     full = 255.0 if picture.dtype == np.uint8 else 1.0
     planes = np.empty((3, *picture.shape[:2]), np.float32)
-    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):
+    for channel, (mean, std) in enumerate(zip(means, stds, strict=True)):
         np.multiply(picture[..., channel], np.float32(1 / (full * std)), out=planes[channel], dtype=np.float32)
         planes[channel] -= np.float32(mean / std)
     return planes
@@ -319,47 +324,3 @@ def pad_to(picture: Picture, size: int) -> Picture:
     if height >= size and width >= size:
         return picture
     return np.pad(picture, ((0, max(0, size - height)), (0, max(0, size - width)), (0, 0)), mode="edge")
-
-
-@dataclass(frozen=True)
-class Tile:
-    """`window` is what the network sees, `core` the part of it that is kept; rows and columns of the picture."""
-
-    window: tuple[slice, slice]
-    core: tuple[slice, slice]
-
-
-def plan_tiles(height: int, width: int, max_pixels: int, margin: int, stride: int) -> list[Tile]:
-    """Cores that cover the picture once, in windows of at most `max_pixels` with `margin` pixels around each core.
-
-    Of all grids the one whose windows have the least area together. All borders inside the picture are multiples of
-    `stride`, so that pooling falls on the same grid in every window. If no grid is small enough, the smallest.
-    """
-    margin = -(-margin // stride) * stride
-    grids = [(h, w) for h in _core_sizes(height, margin, stride) for w in _core_sizes(width, margin, stride)]
-
-    def window_pixels(core: tuple[int, int]) -> int:
-        return min(core[0] + 2 * margin, height) * min(core[1] + 2 * margin, width)
-
-    def total_pixels(core: tuple[int, int]) -> int:
-        return (height + 2 * margin * ((height - 1) // core[0])) * (width + 2 * margin * ((width - 1) // core[1]))
-
-    fitting = [core for core in grids if window_pixels(core) <= max_pixels]
-    core = min(fitting, key=total_pixels) if fitting else min(grids, key=window_pixels)
-    return [
-        Tile((row[0], column[0]), (row[1], column[1]))
-        for row in _spans(height, core[0], margin)
-        for column in _spans(width, core[1], margin)
-    ]
-
-
-def _core_sizes(length: int, margin: int, stride: int) -> list[int]:
-    """The lengths of 1, 2, 3 ... equal cores, down to half a margin: below that nearly all work would be margin."""
-    most = max(1, 2 * length // max(margin, stride))
-    return sorted({-(-length // (count * stride)) * stride for count in range(1, most + 1)})
-
-
-def _spans(length: int, core: int, margin: int) -> Iterable[tuple[slice, slice]]:
-    for start in range(0, length, core):
-        stop = min(start + core, length)
-        yield slice(max(0, start - margin), min(length, stop + margin)), slice(start, stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,22 @@ def memory_budget() -> int:
     return min(max(10**9, memory // 8), memory // 2)
 
 
-def describe(threads: int) -> dict[str, Any]:
-    """What a figure depends on besides the code."""
+def commit(file: Path) -> str:
+    """The commit of the clone that a file belongs to; "-dirty" if the clone has changes, empty outside of one."""
+    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:  # the first command fails in an environment that lies inside somebody else's clone
+        for command in (["ls-files", "--error-unmatch", file.name], describe):
+            result = subprocess.run(["git", *command], cwd=file.parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return result.stdout.strip()
+
+
+def describe(threads: int, file: Path | None = None) -> dict[str, Any]:
+    """What a figure was measured on; for a script of a clone also the commit, and how busy the machine was."""
+    where = {"commit": commit(file), "load": round(os.getloadavg()[0], 2)} if file else {}
     return {
+        **where,
         "cpu": _cpu_name(),
         "cores": cores(),
         "threads": threads,

@@ -28,7 +28,7 @@ class Task:
     licence: str  # of shipped weights
     runtime: str  # a class: (path, threads=, streams=) -> a network ready to run
     evaluation: str  # a module: Options, prepare; see pixeldiff.evaluation
-    robustness: str  # a module: TABLE, Scorer; see pixeldiff.robustness
+    robustness: str  # a module: LAYOUT, prepare; see pixeldiff.robustness
     training: str  # a module: Data, Loss, Evaluate, Task, Network; see pixeldiff.training.tasks
     export: str  # (weights, destination, pattern=None) -> how far the file is from the network
     bench: str  # (path, threads, pictures) -> figures
@@ -59,7 +59,7 @@ _ROWS = (
         datasets=("cifar100", "folder"),
         command="pixeldiff eval --model {name} --dataset cifar100 --data cifar-100-python",
         licence="Apache-2.0 for the file; CIFAR-100, on which it was trained, names no licence: take it for research",
-        runtime="pixeldiff.runtime.packed:PackedClassifier",
+        runtime="pixeldiff.runtime.classes:PackedClassifier",
         evaluation="pixeldiff.evaluation.classes",
         robustness="pixeldiff.robustness.classes",
         training="pixeldiff.training.tasks.classes",

@@ -1,12 +1,14 @@
 """`pixeldiff bench` and `pixeldiff models`: the figures they report, not how large they are."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 from PIL import Image
 
 from pixeldiff import UserError, cli
 from pixeldiff.runtime import bench
+from pixeldiff.tasks import find_task
 
 
 def run(capsys, *arguments):
@@ -30,8 +32,10 @@ def test_bench_of_a_file(quick, capsys, edge_onnx, tmp_path):
     assert "peak memory" in out
     report = json.loads((tmp_path / "b.json").read_text())
     assert report["machine"]["threads"] == 1
-    assert {"cpu", "onnxruntime", "torch"} <= set(report["machine"])
-    (own,) = report["models"].values()
+    assert {"cpu", "onnxruntime", "numpy"} <= set(report["machine"])
+    assert ("torch" in report["machine"]) == (find_spec("torch") is not None)
+    (own,) = report["results"]
+    assert (report["command"], own["task"]) == ("bench", "edges")
     assert list(own["latency"]["40x24"]) == ["runtime"]
     assert own["throughput"]["pictures"] == 40
     assert own["throughput"]["ratio"] > 0
@@ -39,10 +43,11 @@ def test_bench_of_a_file(quick, capsys, edge_onnx, tmp_path):
 
 
 def test_bench_compares_with_torch_and_a_plain_export(quick, capsys, tmp_path):
+    pytest.importorskip("torch")
     code, out, _ = run(capsys, "bench", "--model", "tiny-l", "--json", tmp_path / "b.json")
     assert code == 0
     assert "x runtime" in out
-    latency = json.loads((tmp_path / "b.json").read_text())["models"]["tiny-l"]["latency"]
+    latency = json.loads((tmp_path / "b.json").read_text())["results"][0]["latency"]
     for contenders in latency.values():
         assert list(contenders) == ["runtime", "plain_onnx", "torch_unfused"]
         for times in contenders.values():
@@ -85,13 +90,17 @@ def test_models_lists_the_cards(capsys, monkeypatch, tmp_path):
     assert code == 0
     assert out.splitlines()[1].split() == ["one", "edges", "73,314", "0.39", "MB", "ODS", "0.789,", "OIS", "0.803"]
     assert out.splitlines()[-1] == "one, two: Apache-2.0"
-    rows = json.loads(run(capsys, "models", "--json")[1])
+    rows = json.loads(run(capsys, "models", "--json", "-")[1])["results"]
     wanted = {"name": "one", "params": 73314, "file_bytes": 390000, "ods": 0.789, "ois": 0.803, "licence": "Apache-2.0"}
     assert wanted.items() <= rows[0].items()
     assert rows[1]["ods"] is None
 
 
 def test_models_as_shipped(capsys):
-    code, out, _ = run(capsys, "models", "--json")
-    assert code == 0
-    assert isinstance(json.loads(out), list)
+    code, out, _ = run(capsys, "models", "--json", "-")
+    table = json.loads(out)
+    assert (code, table["version"], table["command"], table["failed"]) == (0, 1, "models", [])
+    assert {row["task"] for row in table["results"]} == {"edges", "classes"}
+    for row in table["results"]:
+        assert row["file_bytes"] == row["files"][find_task(row["task"]).suffix]["bytes"]
+        assert all(row[score] > 0 for score in find_task(row["task"]).scores)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from pixeldiff import cli
 from pixeldiff.errors import UserError
 from pixeldiff.export.onnx import OUTPUTS, PARITY, align_channels, export_onnx, export_weights
 from pixeldiff.models import create_model
@@ -75,11 +76,25 @@ def test_authors_networks_agree_in_all_three_forms(data, tmp_path, name):
         assert np.abs(run(path, x)[0] - unfused.numpy()).max() < 1e-4
 
 
-def test_bad_destinations_are_explained(tmp_path):
-    with pytest.raises(UserError, match=r"ends in \.onnx"):
-        export_weights("tiny", tmp_path / "net.tflite")
-    with pytest.raises(UserError, match="no folder"):
-        export_weights("tiny", tmp_path / "missing" / "net.onnx")
+@pytest.mark.parametrize(
+    ("name", "target", "says"),
+    [
+        ("tiny", "net.tflite", "ends in .onnx"),
+        ("tiny", "net.pdn", "networks for edges need a name that ends in .onnx"),
+        ("bipdc-cifar100", "net.onnx", "networks for classes need a name that ends in .pdn"),
+        ("tiny", "missing/net.onnx", "no folder"),
+    ],
+)
+def test_bad_destinations_are_explained(tmp_path, capsys, name, target, says):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["export", name, "--to", str(tmp_path / target)])
+    assert (stop.value.code, list(tmp_path.iterdir())) == (2, [])
+    assert says in capsys.readouterr().err
+
+
+def test_a_classifier_is_no_edge_network(tmp_path):
+    with pytest.raises(UserError, match="holds a bipidinet"):
+        export_weights("bipdc-cifar100", tmp_path / "net.onnx")
 
 
 def test_a_graph_that_deviates_is_not_written(tmp_path, monkeypatch):

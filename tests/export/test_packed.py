@@ -15,7 +15,8 @@ from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import VARIANTS, BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.saving import save_model
 from pixeldiff.nn.binary import BinaryPDConv2d
-from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.runtime.classes import PackedClassifier
+from pixeldiff.training.tasks.classes import Data, preprocessing
 
 BEFORE = BiPiDiNetConfig("before", width=0.125, stem="cifar", classes=7)
 AFTER = BiPiDiNetConfig("after", width=0.25, stem="cifar", classes=7)
@@ -73,7 +74,7 @@ def test_a_mixed_layer_agrees_with_torch_to_the_last_bit(tmp_path, rng):
     x = rng.normal(size=(1, 6, 6, layer.inputs)).astype(np.float32)
     with torch.no_grad():
         expected = unit(torch.from_numpy(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).numpy()
-    y, _ = packed._steps[3](x, None)
+    y, _ = packed.run.steps[3](x, None)
     if _native.instruction_sets()[0] == "avx2":  # where it was looked at; others may round one product otherwise
         np.testing.assert_array_equal(y, expected)
     else:
@@ -83,13 +84,13 @@ def test_a_mixed_layer_agrees_with_torch_to_the_last_bit(tmp_path, rng):
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        ({}, (32, 1.0)),
-        ({"dataset": "cifar100", "size": 224}, (32, 1.0)),
-        ({"dataset": "folder", "size": 96}, (96, 224 / 256)),
+        (None, (32, 1.0)),
+        (Data("here", "cifar100", size=224), (32, 1.0)),
+        (Data("here", "folder", size=96), (96, 224 / 256)),
     ],
 )
 def test_pictures_are_prepared_as_in_training(tmp_path, data, expected):
-    pack_model(network(BEFORE), tmp_path / "model.pdn", {"recipe": {"data": data}})
+    pack_model(network(BEFORE), tmp_path / "model.pdn", data and {"preprocessing": preprocessing(data)})
     prepared = PackedClassifier(tmp_path / "model.pdn").file.preprocessing
     assert (prepared.size, prepared.crop) == expected
 
@@ -157,10 +158,12 @@ def test_export_and_classify_commands(tmp_path, rng, capsys):
     assert "MB" in capsys.readouterr().out
     assert run("classify", picture, "--model", packed, "--top", 3) == 0
     assert capsys.readouterr().out.count("thing") == 3
-    assert run("classify", picture, tmp_path / "none.png", "--model", packed, "--json") == 1
+    assert run("classify", picture, tmp_path / "none.png", "--model", packed, "--json", "-") == 1
     table = json.loads(capsys.readouterr().out)
-    assert len(table["images"][str(picture)]) == 5
-    assert str(tmp_path / "none.png") in table["failed"]
+    assert (table["command"], table["model"]) == ("classify", "net")
+    (found,) = table["results"]
+    assert (found["input"], len(found["classes"])) == (str(picture), 5)
+    assert [one["input"] for one in table["failed"]] == [str(tmp_path / "none.png")]
 
 
 def test_bench_measures_packed_networks(tmp_path, capsys):
@@ -169,6 +172,7 @@ def test_bench_measures_packed_networks(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["bench", "--model", str(tmp_path / "net.pdn"), "--threads", "1", "--json", str(report)])
     assert stop.value.code == 0
-    own = json.loads(report.read_text())["models"][str(tmp_path / "net.pdn")]
+    own = json.loads(report.read_text())["results"][0]
+    assert (own["name"], own["task"]) == ("net", "classes")
     assert own["latency"]["32x32"]["runtime"]["median_ms"] > 0
     assert "32x32" in capsys.readouterr().out

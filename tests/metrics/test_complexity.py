@@ -6,9 +6,11 @@ import pytest
 
 from pixeldiff.cli import main
 from pixeldiff.metrics.complexity import LayerRecord, as_json, as_text, total
-from pixeldiff.models import create_model
-from pixeldiff.models.counting import count_layers
-from pixeldiff.models.saving import save_model
+from tests.extras import optional
+
+create_model = optional("pixeldiff.models").create_model
+count_layers = optional("pixeldiff.models.counting").count_layers
+save_model = optional("pixeldiff.models.saving").save_model
 
 
 @pytest.mark.parametrize(
@@ -70,15 +72,25 @@ def test_command(capsys, tmp_path):
     save_model(create_model("bipidinet18_cifar", width=0.25), tmp_path / "quarter.safetensors")
     for model in ("bipidinet18", str(tmp_path / "quarter.safetensors"), "bipdc-cifar100"):
         with pytest.raises(SystemExit) as stop:
-            main(["complexity", model, "--input", "32", "--json"])
+            main(["complexity", model, "--input", "32", "--json", "-"])
         assert stop.value.code == 0
-        got = json.loads(capsys.readouterr().out)
+        (got,) = json.loads(capsys.readouterr().out)["results"]
         assert {"flops", "bops", "ops", "fp_params", "binary_params", "memory_mbit", "layers"} <= set(got)
     bops = {}
     for model in (str(tmp_path / "quarter.safetensors"), "bipidinet18_cifar"):
         with pytest.raises(SystemExit):
-            main(["complexity", model, "--input", "32", "--json", *(["--width", "0.25"] if "/" not in model else [])])
-        bops[model] = json.loads(capsys.readouterr().out)["bops"]
+            main(
+                [
+                    "complexity",
+                    model,
+                    "--input",
+                    "32",
+                    "--json",
+                    "-",
+                    *(["--width", "0.25"] if "/" not in model else []),
+                ]
+            )
+        bops[model] = json.loads(capsys.readouterr().out)["results"][0]["bops"]
     assert set(bops.values()) == {21_818_112}
     mistakes = (("0.3", "whole channel counts"), ("20.5", "whole numbers"), ("1e9", "too many weights"))
     for width, says in mistakes:

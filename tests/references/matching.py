@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import min_weight_full_bipartite_matching
-from scipy.spatial import cKDTree
+
+from tests.extras import optional
+
+coo_array = optional("scipy.sparse").coo_array
+min_weight_full_bipartite_matching = optional("scipy.sparse.csgraph").min_weight_full_bipartite_matching
+cKDTree = optional("scipy.spatial").cKDTree
+
 
 Mask = NDArray[np.bool_]
 

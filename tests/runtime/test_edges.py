@@ -4,17 +4,21 @@ import json
 import pickle
 
 import numpy as np
-import onnx
 import pytest
-import torch
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError, _native, image
-from pixeldiff.export.onnx import export_onnx, tile_recipe
-from pixeldiff.models import create_model
-from pixeldiff.models.saving import load_model, save_model
-from pixeldiff.runtime.edges import DEFAULT_SIZE, see, seen_size
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, see, seen_size
+from tests.extras import optional
+
+onnx = optional("onnx")
+torch = optional("torch")
+export_onnx = optional("pixeldiff.export.onnx").export_onnx
+tile_recipe = optional("pixeldiff.export.onnx").tile_recipe
+create_model = optional("pixeldiff.models").create_model
+load_model = optional("pixeldiff.models.saving").load_model
+save_model = optional("pixeldiff.models.saving").save_model
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def test_equals_the_torch_network(size, rng, tmp_path):
     export_onnx(model, tmp_path / "a.onnx")
     picture = noise(rng, *size, 3)
     with torch.no_grad():
-        logits = model.side_logits(torch.from_numpy(image.normalise(picture))[None])
+        logits = model.side_logits(torch.from_numpy(image.normalise(picture, image.MEAN, image.STD))[None])
     maps = EdgeDetector(tmp_path / "a.onnx")(picture, side_outputs=True)
     assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
     np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
@@ -198,7 +202,11 @@ def test_the_size_that_is_seen():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model": 5}, "'model' that is no text"),
+        ({"name": 5}, "'name' that is no text"),
+        ({"task": 5}, "'task' that is no text"),
+        ({"preprocessing": 5}, "the preprocessing is not a JSON object"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1]}}, "'std' of the preprocessing"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1, 0]}}, "a std above 0"),
         ({"config": 3}, "the config is not a JSON object"),
         ({"config": {"width": 10**9}}, "'width' of the config"),
         ({"config": {"width": "4"}}, "'width' of the config"),
@@ -324,7 +332,6 @@ def test_thin_lines_of_a_reduced_picture_stay_thin_and_whole(detector, monkeypat
     assert on.sum() <= 1.1 * _native.thin(on.view(np.uint8)).sum()
     radius = np.hypot(*(np.argwhere(on) + 0.5 - (150, 202)).T)
     assert np.abs(radius - 100).max() < 5
-    from scipy.ndimage import label
-
+    label = pytest.importorskip("scipy.ndimage").label
     assert label(on, np.ones((3, 3)))[1] == 1
     assert on.sum() > 500  # all the way round

@@ -6,10 +6,10 @@ import os
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors.numpy import save
 
 from pixeldiff import PackedClassifier, UserError
 from pixeldiff.runtime.packed_file import FORMAT, VERSION, parse_packed, read_packed
+from tests.references.tensors import save
 
 
 def build(edit=lambda described, tensors: None) -> bytes:
@@ -26,6 +26,7 @@ def build(edit=lambda described, tensors: None) -> bytes:
         "format": FORMAT,
         "version": VERSION,
         "name": "little",
+        "task": "classes",
         "licence": "Apache-2.0",
         "labels": ["a", "b", "c"],
         "preprocessing": {"size": 16, "crop": 0.875, "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]},

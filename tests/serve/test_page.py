@@ -18,8 +18,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from pixeldiff import EdgeDetector, _native, image
-from pixeldiff.runtime.edges import _thinned, seen_size
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.sizes import seen_size, thin_lines
 
 WEB = Path(__file__).parents[2] / "web"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -70,7 +70,7 @@ def test_thin_lines_of_the_page_are_those_of_the_command(height, width, rng, tmp
 def test_thin_lines_of_reduced_pictures_are_those_of_the_command(size, rng, tmp_path):
     soft = soft_map(rng, 121, 163)
     found = page_maps("thinLines", soft, np.float32, tmp_path, *size).reshape(size)
-    expected = _thinned(soft[None], size)[0]
+    expected = thin_lines(soft[None], size)[0]
     assert expected.any()
     assert np.mean(np.abs(found - expected) > 1e-6) <= 1e-3
 

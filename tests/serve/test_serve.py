@@ -14,7 +14,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.serve import app as serving
 from pixeldiff.serve import connections, uploads
 from tests.conftest import BAD_PICTURES, _png_of_size
@@ -47,13 +48,13 @@ def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, 
     assert form.content == expected
 
 
-@pytest.mark.parametrize("name", ["png", "webp", "svg", "npy"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_formats_and_options(name, client, picture, edge_onnx):
     options = {"threshold": 0.4, "thin": True, "invert": True}
     answer = client.post("/api/edges", content=png(picture), params={"format": name, **options})
     edges = EdgeDetector(edge_onnx, threads=1)(picture, thin=True)
     assert answer.content == Options(name, True, 0.4, True).encode(edges)
-    assert answer.headers["content-type"] == serving.MEDIA[name]
+    assert answer.headers["content-type"] == FORMATS[name].media
 
 
 def test_models_health_and_description(client):

@@ -46,7 +46,7 @@ def test_table_of_what_is_finished(tmp_path):
 def test_documented_table_is_the_recorded_one(study):
     recorded = json.loads((ROOT / "benchmarks/results/cifar100_study.json").read_text())
     table, _, _ = study.as_markdown(recorded["runs"]).partition("\n\n")
-    text = (ROOT / "docs/binary.md").read_text()
+    text = (ROOT / "docs/results/binary.md").read_text()
     assert table in text
     difference = recorded["bicpdc_minus_vanilla"]
     assert f"mean {difference['mean']:.2f} +- {difference['standard_error']:.2f}" in text

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pixeldiff import weights
@@ -15,7 +16,7 @@ def script():
 
 
 def test_documented_table_is_the_recorded_one(script):
-    assert script.as_markdown(script.read()) in (ROOT / "docs/training.md").read_text()
+    assert script.as_markdown(script.read()) in (ROOT / "docs/results/training.md").read_text()
 
 
 def test_cards_have_the_recorded_scores(script):
@@ -36,6 +37,14 @@ def test_each_run_starts_from_the_one_it_names(script):
     assert script.hours_before(runs, "pidinet-small-bsds500") == pytest.approx(1.5 + 1.8)
 
 
-def test_curves_are_drawn(script, tmp_path):
-    script.draw(script.read(), tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 5000
+def test_curves_are_drawn(script, tmp_path, drawn):
+    runs = script.read()
+    script.draw(runs, tmp_path / "curves.png")
+    lines = drawn[0].axes[0].lines
+    assert len(lines) == len(runs)
+    for name in {run["network"] for run in runs.values()}:
+        assert sum(line.get_label() == name for line in lines) == 1
+    ends = sorted(tuple(line.get_xydata()[-1]) for line in lines)
+    last = {name: run["points"][-1] for name, run in runs.items()}
+    recorded = sorted((script.hours_before(runs, name) + hours, ods) for name, (hours, ods, *_) in last.items())
+    np.testing.assert_allclose(ends, recorded)

@@ -168,13 +168,13 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 
 def test_the_documented_recipe_parses() -> None:
-    text = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/guide/training.md").read_text()
     block = text.split("```toml\n")[1].split("```")[0]
     assert parse_recipe(tomllib.loads(block)).data.sources == ("photos:edges",)
 
 
 def test_the_documented_classifier_parses() -> None:
-    text = (Path(__file__).parents[2] / "docs/binary.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/guide/binary.md").read_text()
     recipe = parse_recipe(tomllib.loads(text.split("```toml\n")[1].split("```")[0]))
     assert (recipe.model["classes"], recipe.data.dataset, recipe.data.size) == (3, "folder", 96)
     assert create_model(**recipe.model)(torch.zeros(2, 3, recipe.data.size, recipe.data.size)).shape == (2, 3)
@@ -184,7 +184,7 @@ def test_the_documented_classifier_parses() -> None:
 
 
 def test_the_documentation_names_every_recipe_and_key() -> None:
-    documents = {"edges": "docs/training.md", "classes": "docs/binary.md"}
+    documents = {"edges": "docs/guide/training.md", "classes": "docs/guide/binary.md"}
     texts = {task: (Path(__file__).parents[2] / path).read_text() for task, path in documents.items()}
     for file in FILES:
         assert f"`{file.name}`" in texts[file.name.partition("/")[0]], file.name

@@ -7,15 +7,22 @@ from typing import Any
 
 import click
 import pytest
-import torch
 
 from pixeldiff import weights
 from pixeldiff.errors import UserError
-from pixeldiff.models import create_model
-from pixeldiff.models.saving import load_model, read_metadata, save_model
-from pixeldiff.runtime.packed import PackedClassifier
-from pixeldiff.training.recipe import as_table, parse_recipe, read_recipe
+from pixeldiff.runtime.classes import PackedClassifier
+from tests.extras import optional
 from tests.scripts import ROOT, load_script
+
+torch = optional("torch")
+FAMILIES = optional("pixeldiff.models").FAMILIES
+create_model = optional("pixeldiff.models").create_model
+load_model = optional("pixeldiff.models.saving").load_model
+read_metadata = optional("pixeldiff.models.saving").read_metadata
+save_model = optional("pixeldiff.models.saving").save_model
+as_table = optional("pixeldiff.training.recipe").as_table
+parse_recipe = optional("pixeldiff.training.recipe").parse_recipe
+read_recipe = optional("pixeldiff.training.recipe").read_recipe
 
 
 def check_card(card: dict, folder: Path) -> None:
@@ -31,11 +38,16 @@ def check_card(card: dict, folder: Path) -> None:
 def test_card_is_true(name: str) -> None:
     card = weights.cards()[name]
     check_card(card, weights.FOLDER)
+    metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
     if card["task"] == "edges":
         assert 0 < card["ods"] <= card["ois"] < 1
     else:
         assert 0 < card["top1"] <= card["top5"] < 100
-    metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
+    for suffix in card["files"]:  # each file says the same of the network
+        said = weights.describe(weights.FOLDER / f"{name}{suffix}")
+        assert (said["name"], said["task"], said["licence"]) == (name, card["task"], card["licence"])
+        assert said["preprocessing"] == FAMILIES[metadata["family"]].preprocessing(load_model(name).config)
+        assert len(said.get("labels", ())) == (100 if card["task"] == "classes" else 0)
     decisive = load_script("tools/ship.py").decisive
     assert decisive(parse_recipe(metadata["recipe"])) == decisive(read_recipe(ROOT / card["recipe"]))
     assert card["licence"]
@@ -45,8 +57,9 @@ def test_card_is_true(name: str) -> None:
 def test_a_file_called_like_a_network_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").write_text("notes")
-    assert weights.resolve("tiny", ".onnx") == weights.FOLDER / "tiny.onnx"
-    assert weights.resolve("./tiny", ".onnx") == Path("tiny")
+    assert weights.resolve("tiny") == weights.FOLDER / "tiny.onnx"
+    assert weights.trained("tiny") == weights.FOLDER / "tiny.safetensors"
+    assert weights.resolve("./tiny") == weights.trained("./tiny") == Path("tiny")
 
 
 def test_every_shipped_file_has_a_card() -> None:
@@ -57,6 +70,7 @@ def test_every_shipped_file_has_a_card() -> None:
 @pytest.fixture
 def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with a folder of its own in place of the package's."""
+    pytest.importorskip("torch")
     module = load_script("tools/ship.py")
     (tmp_path / "package").mkdir()
     monkeypatch.setattr(module, "FOLDER", tmp_path / "package")

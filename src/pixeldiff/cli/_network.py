@@ -1,47 +1,108 @@
-"""From --model NAME or --weights FILE to a file that runs; those of the torch world are exported on the way."""
+"""From a user's word to an open network, the one way: a shipped name, or a weights file of any kind.
+
+The file says its task, the table of tasks what opens it. Files for torch are exported on the way, for as long as the
+network is open.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import click
 
-from pixeldiff.errors import UserError
-from pixeldiff.weights import TORCH_SUFFIXES, cards, resolve
+from pixeldiff import weights
+from pixeldiff.errors import UserError, needs
+from pixeldiff.tasks import Task, find_task, load
+from pixeldiff.weights.description import AUTHORS, TRAINED
 
 
-def complete_model(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """The shipped networks that fit the verb, for shells that complete words."""
-    task = "classes" if context.info_name == "classify" else "edges"
-    return [name for name, card in cards().items() if card["task"] == task and name.startswith(begun)]
+@dataclass(frozen=True)
+class Named:
+    """A network that a user has named."""
+
+    name: str
+    task: Task
+    path: Path  # the file that is meant
+    runs: Path  # the one that runs: the same, or an export of it
+
+    @cached_property
+    def sha256(self) -> str:
+        return weights.sha256(self.path)
+
+
+@dataclass(frozen=True)
+class Open(Named):
+    """... and that is ready to run."""
+
+    network: Any  # of the class that its task names
 
 
 @contextmanager
-def network_file(model: str | None, weights: Path | None, suffix: str) -> Iterator[tuple[Path, Path]]:
-    """The network's file, and the one with `suffix` to run, which may last only as long as the context."""
-    if (model is None) == (weights is None):
-        raise UserError("give --model NAME or --weights FILE, one of them; they exclude each other")
-    path = resolve(weights or str(model), suffix)
-    if path.suffix not in TORCH_SUFFIXES:
-        yield path, path
+def open_network(
+    given: str | os.PathLike[str], task: str | None = None, threads: int | None = None, streams: int = 1
+) -> Iterator[Open]:
+    """The network that a user has named; one of `task`, if that is given. `streams` may call it at once."""
+    with find_network(given, task) as named:
+        network = load(named.task.runtime)(named.runs, threads=threads, streams=streams)
+        yield Open(named.name, named.task, named.path, named.runs, network)
+
+
+@contextmanager
+def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iterator[Named]:
+    """As `open_network`, not opened."""
+    path = weights.resolve(given)
+    row = find_task(weights.describe(path)["task"])
+    if task is not None:
+        weights.refuse_other_task(given, row.name, task)
+    if path.suffix not in (TRAINED, *AUTHORS):
+        yield Named(path.stem, row, path, path)
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield path, _export(path, Path(folder) / f"{path.stem}{suffix}")
+        yield Named(path.stem, row, path, _export(path, Path(folder) / f"{path.stem}{row.suffix}"))
 
 
-def _export(path: Path, graph: Path) -> Path:
-    """ONNX or packed from a torch file. In a process of its own: running and scoring never import torch."""
+def _export(path: Path, destination: Path) -> Path:
+    """In a process of its own: running and scoring never import torch."""
     if importlib.util.find_spec("torch") is None:
-        raise UserError(f"{path} needs torch to run; install it with: pip install 'pixeldiff[train]'")
-    command = [sys.executable, "-m", "pixeldiff", "export", str(path), "--to", str(graph)]
+        raise needs("train", str(path), ImportError(name="torch"))
+    command = [sys.executable, "-m", "pixeldiff", "export", str(path), "--to", str(destination)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
         raise UserError(last[0].removeprefix("pixeldiff: "))
-    return graph
+    return destination
+
+
+def one_of(model: str | None, weights_file: Path | None) -> str | Path:
+    """The word of a verb that has --model NAME and --weights FILE."""
+    if model is not None and weights_file is None:
+        return model
+    if weights_file is not None and model is None:
+        return weights_file
+    raise UserError("give --model NAME or --weights FILE, one of them; they exclude each other")
+
+
+def complete_model(task: str) -> Any:
+    """For shells that complete words: the shipped networks of a task."""
+
+    def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+        return [name for name in weights.shipped(task) if name.startswith(begun)]
+
+    return complete
+
+
+@contextmanager
+def network_file(model: str | None, weights_file: Path | None, suffix: str) -> Iterator[tuple[Path, Path]]:
+    """The network's file and the one that runs; goes when the last verb asks `open_network`."""
+    with find_network(one_of(model, weights_file)) as named:
+        yield named.path, named.runs

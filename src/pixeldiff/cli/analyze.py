@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import UserError, needs
 from pixeldiff.figures import save_figure
 from pixeldiff.files import write_whole
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from pixeldiff.analysis.patterns import LayerPatterns
 
 FILES = ("patterns.png", "kernels.png", "filters.png", "features.png", "analysis.json")
 
@@ -29,34 +31,23 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
     try:
         from pixeldiff.analysis import patterns as analysis
         from pixeldiff.analysis import plots as analysis_plots
-        from pixeldiff.models.saving import load_model
+        from pixeldiff.models.saving import load_with_description
     except ImportError as error:
-        raise UserError(f"analyze needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+        raise needs("train", "analyze", error) from error
     if not overwrite and (there := [name for name in FILES if (out / name).exists()]):
         raise UserError(f"{out / there[0]} exists; choose another --out or give --overwrite")
-    model = load_model(weights)
+    model, described = load_with_description(weights)
     after = analysis.kernel_patterns(model)
     if not after:
         raise UserError(f"{weights} has no 3x3 binary kernels; analyze takes binary networks")
-    before = analysis.kernel_patterns(_untrained(weights))
-    batch = None if data is None else _batch(weights, model, data, pictures)
+    before = analysis.kernel_patterns(_untrained(described))
+    batch = None if data is None else _batch(described, model, data, pictures)
     all_before, all_after = analysis.pooled(before), analysis.pooled(after)
     save_figure(analysis_plots.plot_patterns(all_before, all_after), out / FILES[0], dpi=120)
     save_figure(analysis_plots.plot_kernels(after), out / FILES[1], dpi=120)
     save_figure(analysis_plots.plot_filters(), out / FILES[2], dpi=120)
-    report: dict[str, Any] = {
-        "uniform_by_chance": 58 / 256,
-        "layers": [
-            {
-                "layer": new.layer,
-                "branch": new.branch,
-                "before": old.uniform_share,
-                "after": new.uniform_share,
-                "most_frequent": {int(code): new.counts[code] / new.counts.sum() for code in new.most_frequent()},
-            }
-            for old, new in zip([*before, *all_before], [*after, *all_after], strict=True)
-        ],
-    }
+    rows = [_row(old, new) for old, new in zip([*before, *all_before], [*after, *all_after], strict=True)]
+    report: dict[str, Any] = {"uniform_by_chance": 58 / 256, "layers": rows}
     if batch is not None:
         spectra = analysis.feature_spectra(analysis.feature_maps(model, batch))
         save_figure(analysis_plots.plot_features(spectra), out / FILES[3], dpi=120)
@@ -65,30 +56,38 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
             for layer, of_layer in spectra.items()
         }
     write_whole(out / FILES[4], (json.dumps(report, indent=1) + "\n").encode())
-    for row in report["layers"]:
+    for row in rows:
         click.echo(
             f"{row['layer']:22} {row['branch']:8} uniform {100 * row['before']:5.1f}% -> {100 * row['after']:5.1f}%"
         )
 
 
-def _untrained(weights: Path) -> nn.Module:
+def _row(old: LayerPatterns, new: LayerPatterns) -> dict[str, Any]:
+    """A layer's share of uniform codes before and after training, and the codes that it has most often."""
+    return {
+        "layer": new.layer,
+        "branch": new.branch,
+        "before": old.uniform_share,
+        "after": new.uniform_share,
+        "most_frequent": {int(code): new.counts[code] / new.counts.sum() for code in new.most_frequent()},
+    }
+
+
+def _untrained(described: dict[str, Any]) -> nn.Module:
     """The network as its training began: the same config and seed."""
     import torch
 
     from pixeldiff.models import build_from_config
-    from pixeldiff.models.saving import describe
 
-    described = describe(weights)
     torch.manual_seed(described.get("recipe", {}).get("seed", 0))
     return build_from_config(described["family"], described["config"])
 
 
-def _batch(weights: Path, model: nn.Module, root: str, count: int) -> Any:
-    from pixeldiff.models.saving import describe
+def _batch(described: dict[str, Any], model: nn.Module, root: str, count: int) -> Any:
     from pixeldiff.training.tasks.class_pictures import spread
     from pixeldiff.training.tasks.classes import data_of, open_pictures
     from pixeldiff.training.tasks.pictures import normalise
 
-    data = data_of(describe(weights), model.config.stem, root)  # type: ignore[union-attr, arg-type]
+    data = data_of(described, model.config.stem, root)  # type: ignore[union-attr, arg-type]
     pictures = open_pictures(data, 0, training=False)
     return normalise(pictures.plain(spread(count, len(pictures)))[0])

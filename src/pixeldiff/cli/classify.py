@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
+from typing import Any
 
 import click
 
-from pixeldiff.cli._network import complete_model
+from pixeldiff import weights
+from pixeldiff.cli import _json
+from pixeldiff.cli._network import complete_model, open_network
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.packed import PackedClassifier, Prediction
-from pixeldiff.runtime.stream import find_pictures
-from pixeldiff.weights import best_classifier
+from pixeldiff.files import find_files
+from pixeldiff.image import SUFFIXES
+
+TASK = "classes"
 
 
 @click.command()
@@ -20,36 +23,43 @@ from pixeldiff.weights import best_classifier
 @click.option(
     "--model",
     metavar="NAME",
-    shell_complete=complete_model,
-    help="A shipped packed network or a .pdn file. [default: the shipped one with the best top-1 accuracy]",
+    shell_complete=complete_model(TASK),
+    help="A shipped network or a weights file. [default: the shipped one with the best top-1 accuracy]",
 )
 @click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, help="How many classes to name.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def classify(images: tuple[str, ...], model: str | None, top: int, threads: int | None, as_json: bool) -> int:
+@_json.option
+@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+def classify(
+    images: tuple[str, ...], model: str | None, top: int, threads: int | None, json_target: str | None, overwrite: bool
+) -> int:
     """Name the likeliest classes of IMAGES (pictures, folders or globs); exit code 1 if some are not readable."""
-    network = PackedClassifier(model or best_classifier(), threads)
-    results: dict[str, list[Prediction]] = {}
-    failed: dict[str, str] = {}
+    _json.check(json_target, overwrite)
+    with open_network(model or weights.best(TASK), TASK, threads) as opened:
+        results, failed = _predict(opened.network, images, top)
+    if len(failed) == 1 and not results:
+        raise UserError(failed[0]["error"])
+    _json.write(json_target, "classify", results, failed, overwrite, model=opened.name)
+    if json_target != _json.STDOUT:
+        for one in results:
+            click.echo(one["input"])
+            for p in one["classes"]:
+                click.echo(f"  {100 * p['probability']:5.1f} %  {p['label']}")
+    for fault in failed:
+        print(f"pixeldiff: skipped: {fault['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _predict(network: Any, images: tuple[str, ...], top: int) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Each picture with its likeliest classes, and what could not be read."""
+    results, failed = [], []
     for given in images:
-        found = find_pictures([given])
-        if found.missing:
-            failed[given] = found.missing[0]
+        found = find_files([given], SUFFIXES, "pictures")
+        failed += [{"input": one, "error": why} for one, why in found.missing.items()]
         for path, _ in found.files:
             try:
-                results[str(path)] = network(path, top)
+                best = [dataclasses.asdict(p) for p in network(path, top)]
+                results.append({"input": str(path), "classes": best})
             except UserError as error:
-                failed[str(path)] = str(error)
-    if len(failed) == 1 and not results:
-        raise UserError(*failed.values())
-    if as_json:
-        table = {name: [dataclasses.asdict(p) for p in best] for name, best in results.items()}
-        click.echo(json.dumps({"model": network.name, "images": table, "failed": failed}, indent=2))
-    else:
-        for name, likeliest in results.items():
-            click.echo(name)
-            for p in likeliest:
-                click.echo(f"  {100 * p.probability:5.1f} %  {p.label}")
-    for message in failed.values():
-        print(f"pixeldiff: skipped: {message}", file=sys.stderr)
-    return 1 if failed else 0
+                failed.append({"input": str(path), "error": str(error)})
+    return results, failed

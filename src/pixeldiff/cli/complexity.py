@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pixeldiff.errors import UserError
+from pixeldiff.cli import _json
+from pixeldiff.errors import UserError, needs
 from pixeldiff.metrics.complexity import as_json, as_text
 from pixeldiff.weights import cards
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @click.command()
@@ -19,25 +22,36 @@ from pixeldiff.weights import cards
     "--input", "side", type=click.IntRange(min=1), default=224, show_default=True, help="Side of the picture."
 )
 @click.option("--width", type=float, help="Another width: a factor for ResNets, channels for PiDiNets.")
-@click.option("--json", "machine", is_flag=True, help="JSON instead of a table.")
-def complexity(model: str, side: int, width: float | None, machine: bool) -> None:
+@_json.option
+@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+def complexity(model: str, side: int, width: float | None, json_target: str | None, overwrite: bool) -> None:
     """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
     try:
-        import torch
-
-        from pixeldiff.models import create_model
         from pixeldiff.models.counting import count_layers
-        from pixeldiff.models.saving import load_model
+
+        network = _network(model, width)
     except ImportError as error:
-        raise UserError(f"complexity needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
-    if width is None and (Path(model).suffix or model in cards()):
-        network = load_model(model)
-    else:
-        options: dict[str, Any] = {} if width is None else {"width": int(width) if width.is_integer() else width}
-        try:
-            with torch.device("meta"):  # shapes alone need no memory
-                network = create_model(model, **options)
-        except RuntimeError as error:
-            raise UserError(f"{model} of width {width} has too many weights; give a smaller --width") from error
+        raise needs("train", "complexity", error) from error
+    _json.check(json_target, overwrite)
     records = count_layers(network, side)
-    click.echo(json.dumps({"model": model, "input": side, **as_json(records)}) if machine else as_text(records))
+    result = {"name": model, "input": side, **as_json(records)}
+    _json.write(json_target, "complexity", [result], overwrite=overwrite)
+    if json_target != _json.STDOUT:
+        click.echo(as_text(records))
+
+
+def _network(model: str, width: float | None) -> nn.Module:
+    """A file's network, or the one of that name, perhaps of another width and without memory for its weights."""
+    import torch
+
+    from pixeldiff.models import create_model
+    from pixeldiff.models.saving import load_model
+
+    if width is None and (Path(model).suffix or model in cards()):
+        return load_model(model)
+    options: dict[str, Any] = {} if width is None else {"width": int(width) if width.is_integer() else width}
+    try:
+        with torch.device("meta"):
+            return create_model(model, **options)
+    except RuntimeError as error:
+        raise UserError(f"{model} of width {width} has too many weights; give a smaller --width") from error

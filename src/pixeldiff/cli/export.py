@@ -6,34 +6,39 @@ from pathlib import Path
 
 import click
 
-from pixeldiff.errors import UserError
+from pixeldiff import tasks, weights
+from pixeldiff.errors import UserError, needs
 from pixeldiff.files import refuse_existing
 
 
 @click.command()
-@click.argument("weights")
+@click.argument("given", metavar="WEIGHTS")
 @click.option(
     "--to",
     "destination",
     type=click.Path(path_type=Path),
     required=True,
-    help="The file to write: *.onnx for edges, *.pdn (1-bit weights) for binary networks.",
+    help="The file to write: " + ", ".join(f"*{row.suffix} for {row.name}" for row in tasks.TASKS.values()) + ".",
 )
 @click.option("--pattern", help="Layer kinds of an authors' .pth file, when it does not tell (e.g. carv).")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def export(weights: str, destination: Path, pattern: str | None, overwrite: bool) -> None:
+def export(given: str, destination: Path, pattern: str | None, overwrite: bool) -> None:
     """Write WEIGHTS (a .safetensors or .pth file, or a shipped network's name) as a file that runs without torch.
 
     The result is compared with the network before it gets its name.
     """
     try:
-        from pixeldiff.export.onnx import export_weights
-        from pixeldiff.export.packed import export_packed
+        import onnx  # noqa: F401
+        import torch  # noqa: F401
     except ImportError as error:
-        raise UserError(f"export needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+        raise needs("train", "export", error) from error
+    row = tasks.find_task(weights.describe(weights.trained(given))["task"])
+    if destination.suffix != row.suffix:
+        raise UserError(
+            f"cannot export to {destination.name!r}; networks for {row.name} need a name that ends in {row.suffix}"
+        )
+    if not destination.parent.is_dir():
+        raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
     refuse_existing(destination, overwrite)
-    if pattern is not None and Path(weights).suffix not in (".pth", ".pt"):
-        raise UserError(f"--pattern is for the authors' .pth files; {weights} says its own")
-    packed = destination.suffix == ".pdn"
-    deviation = export_packed(weights, destination) if packed else export_weights(weights, destination, pattern)
+    deviation = tasks.load(row.export)(given, destination, pattern)
     click.echo(f"{destination}: {destination.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")

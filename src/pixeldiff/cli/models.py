@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from pixeldiff import weights
-
-_SCORES = {"ods": "ODS {:.3f}", "ois": "OIS {:.3f}", "top1": "top-1 {:.1f} %", "top5": "top-5 {:.1f} %"}
+from pixeldiff.cli import _json
+from pixeldiff.tasks import find_task
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with everything the cards say.")
-def models(as_json: bool) -> None:
-    """List the networks that come with pixeldiff: size, scores on BSDS500 or CIFAR-100 test, licence."""
+@_json.option
+@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+def models(json_target: str | None, overwrite: bool) -> None:
+    """List the networks that come with pixeldiff: task, size, scores, licence."""
     rows = [_row(card) for card in weights.cards().values()]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
+    _json.write(json_target, "models", rows, overwrite=overwrite)
+    if json_target == _json.STDOUT:
         return
     if not rows:
         click.echo("no networks are shipped with this version; train one or export weights of your own")
@@ -36,13 +36,14 @@ def models(as_json: bool) -> None:
 
 
 def _row(card: dict[str, Any]) -> dict[str, Any]:
-    """The card, with the size of the file that runs (ONNX or packed, else any); every row has ODS and OIS."""
-    files = card.get("files", {})
-    runs: dict[str, Any] = files.get(".onnx") or files.get(".pdn") or next(iter(files.values()), {})
-    return {"ods": None, "ois": None, **card, "file_bytes": runs.get("bytes"), "licence": card.get("licence")}
+    """The card, with every score of its task and the size of the file that runs."""
+    task = find_task(card["task"])
+    runs = card.get("files", {}).get(task.suffix, {})
+    unscored = dict.fromkeys(task.scores)
+    return {**unscored, "licence": None, **card, "file_bytes": runs.get("bytes")}
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     size = "" if row["file_bytes"] is None else f"{row['file_bytes'] / 1e6:.2f} MB"
-    scores = (form.format(row[key]) for key, form in _SCORES.items() if row.get(key) is not None)
+    scores = (form.format(row[key]) for key, form in find_task(row["task"]).scores.items() if row[key] is not None)
     return (row["name"], row["task"], f"{row['params']:,}", size, ", ".join(scores) or "-")

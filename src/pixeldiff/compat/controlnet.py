@@ -24,7 +24,7 @@ from pixeldiff import image as pictures
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
-from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.edges import DEFAULT, EdgeDetector
 
 PREPROCESS = ("correct", "controlnet")
 _GRID = 64  # generators want sides that are multiples of this
@@ -43,7 +43,7 @@ class PidiNetDetector:
     @classmethod
     def from_pretrained(
         cls,
-        pretrained_model_or_path: str | os.PathLike[str] = "tiny",
+        pretrained_model_or_path: str | os.PathLike[str] = DEFAULT,
         filename: str | None = None,
         cache_dir: str | None = None,
         local_files_only: bool = False,
@@ -105,7 +105,8 @@ class PidiNetDetector:
         if picture.dtype == np.uint8:
             picture = picture / np.float32(255)
         # The detector will take away the mean and divide by the deviation; what the network sees is then BGR / 255.
-        return picture[..., ::-1] * np.array(pictures.STD, np.float32) + np.array(pictures.MEAN, np.float32)
+        mean, std = (np.array(v, np.float32) for v in (self.detector.mean, self.detector.std))
+        return picture[..., ::-1] * std + mean
 
 
 def _wants_pil(output_type: str | bool, others: dict[str, Any]) -> bool:
@@ -138,8 +139,8 @@ def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.Pa
             raise UserError(f"{path} holds {len(found)} .onnx files; say which with filename")
         return found[0]
     if "/" in os.fspath(given) and not path.exists() and path.suffix != ".onnx":
-        warnings.warn(f"nothing is downloaded: the shipped 'tiny' stands in for {given}", stacklevel=3)
-        return "tiny"
+        warnings.warn(f"nothing is downloaded: the shipped {DEFAULT!r} stands in for {given}", stacklevel=3)
+        return DEFAULT
     return given
 
 

@@ -11,7 +11,6 @@ Input `image`: float32 (N, 3, H, W), normalised RGB, any N, H, W. Output `edges`
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import warnings
 from pathlib import Path
@@ -24,9 +23,9 @@ from torch import Tensor, nn
 from pixeldiff.errors import UserError
 from pixeldiff.files import whole
 from pixeldiff.models.pidinet import PiDiNet, upsample
-from pixeldiff.models.saving import describe, load_model
+from pixeldiff.models.saving import describe_model, load_with_description
 from pixeldiff.nn.layers import fuse
-from pixeldiff.weights import METADATA_KEY
+from pixeldiff.weights.description import METADATA_KEY
 
 PARITY = 1e-4  # largest difference of probabilities between the network and its export
 OUTPUTS = ("edges", "side_1", "side_2", "side_3", "side_4")
@@ -93,32 +92,19 @@ class EdgeGraph(nn.Module):
 
 def export_weights(source: str | Path, destination: str | Path, pattern: str | None = None) -> float:
     """A weights file (or a shipped network's name) to `destination`; returns the largest deviation seen."""
-    destination = Path(destination)
-    if destination.suffix != ".onnx":
-        raise UserError(
-            f"cannot export to {destination.name!r}; give a name that ends in .onnx (edges) or .pdn (1-bit)"
-        )
-    if not destination.parent.is_dir():
-        raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
-    model = load_model(source, pattern)
+    model, described = load_with_description(source, pattern)
     if not isinstance(model, PiDiNet):
-        raise UserError(f"{source} holds a classifier; .onnx is for edge networks, binary classifiers become .pdn")
-    return export_onnx(model, destination, describe(source))
+        raise UserError(f"{source} holds a {described['family']}; this export is for edge networks, PiDiNets")
+    return export_onnx(model, destination, described)
 
 
 def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any] | None = None) -> float:
     """Write `model` as ONNX and return its largest deviation from the network; an error if that exceeds PARITY."""
     import onnx
 
-    destination = Path(destination)
     model = model.eval()
-    described = {
-        **(metadata or {}),
-        "family": "pidinet",
-        "config": dataclasses.asdict(model.config),
-        "tiles": tile_recipe(model),
-    }
-    with whole(destination, ".onnx", durable=True) as draft:
+    described = {**describe_model(model, metadata), "tiles": tile_recipe(model)}
+    with whole(Path(destination), ".onnx", durable=True) as draft:
         _write_graph(EdgeGraph(model).eval(), draft)
         proto = onnx.load(draft)
         onnx.helper.set_model_props(proto, {METADATA_KEY: json.dumps(described)})

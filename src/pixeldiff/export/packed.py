@@ -1,6 +1,6 @@
 """A trained binary network to a .pdn file: one bit per binary weight, batch norms folded to scale and shift.
 
-The file is run on the packed kernels and compared with the network before it gets its name. See docs/format.md.
+The file is run on the packed kernels and compared with the network before it gets its name. See docs/guide/format.md.
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from torch import Tensor, nn
 
-from pixeldiff import image
-from pixeldiff.data.cifar import SIDE
 from pixeldiff.errors import UserError
 from pixeldiff.files import whole
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
-from pixeldiff.models.saving import describe, load_model, make_readable
+from pixeldiff.models.saving import describe_model, load_with_description, make_readable
 from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU
-from pixeldiff.runtime.packed import PackedClassifier
+from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.packed_file import FORMAT, VERSION
-from pixeldiff.training.tasks.class_pictures import CENTRE
-from pixeldiff.training.tasks.classes import data_of
 from pixeldiff.training.tasks.pictures import normalise
-from pixeldiff.weights import METADATA_KEY
+from pixeldiff.weights.description import METADATA_KEY
 
 PARITY = 1e-3  # largest difference of logits between the network and its packed file
 
@@ -35,20 +31,17 @@ Table = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
 
-def export_packed(source: str | Path, destination: str | Path) -> float:
+def export_packed(source: str | Path, destination: str | Path, pattern: str | None = None) -> float:
     """A weights file (or a shipped network's name) to a .pdn file; returns the largest deviation of logits."""
-    destination = Path(destination)
-    if not destination.parent.is_dir():
-        raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
-    return pack_model(load_model(source), destination, describe(source))
+    model, described = load_with_description(source, pattern)
+    return pack_model(model, destination, described)
 
 
 def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None = None) -> float:
     """Write `model` as a .pdn file and return its largest deviation; an error if that exceeds PARITY."""
-    destination = Path(destination)
     layers, arrays = pack_layers(model)
-    described = _describe(model, metadata or {}, layers)
-    with whole(destination, ".pdn", durable=True) as draft:
+    described = _describe(describe_model(model, metadata), layers)
+    with whole(Path(destination), ".pdn", durable=True) as draft:
         save_file(arrays, draft, {METADATA_KEY: json.dumps(described)})
         deviation = _deviation(model, draft)
         if not deviation <= PARITY:
@@ -80,24 +73,19 @@ def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
     return [table for table, _ in packed], arrays
 
 
-def _describe(model: nn.Module, metadata: Table, layers: list[Table]) -> Table:
-    data = data_of(metadata, model.config.stem)  # type: ignore[union-attr, arg-type]
-    small = data.dataset == "cifar100"
-    labels = list(metadata.get("labels", ()))
+def _describe(said: Table, layers: list[Table]) -> Table:
+    """The description of the file, from that of the weights."""
+    labels = list(said.get("labels", ()))
     if labels and len(labels) != layers[-1]["outputs"]:
         raise UserError(f"the weights name {len(labels)} classes, the network has {layers[-1]['outputs']}")
     return {
         "format": FORMAT,
         "version": VERSION,
-        "name": metadata.get("model", "network"),
-        "licence": metadata.get("licence", "not stated"),
+        "name": said.get("name", "network"),
+        "task": said["task"],
+        "licence": said.get("licence", "not stated"),
         "labels": labels,
-        "preprocessing": {
-            "size": SIDE if small else data.size,
-            "crop": 1.0 if small else CENTRE,
-            "mean": list(image.MEAN),
-            "std": list(image.STD),
-        },
+        "preprocessing": said["preprocessing"],
         "layers": layers,
     }
 

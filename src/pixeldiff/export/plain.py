@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pixeldiff.errors import UserError
-from pixeldiff.export.onnx import OPSET, export_onnx
-from pixeldiff.models import create_model
+from pixeldiff.export.onnx import OPSET
+from pixeldiff.models import create_model, list_models
 from pixeldiff.models.pidinet import PiDiNet
+from pixeldiff.models.saving import save_model
 from pixeldiff.nn.layers import fuse
+from pixeldiff.runtime.engine import open_session
+from pixeldiff.weights import canonical_name, cards
 
 
 class _Probabilities(nn.Module):
@@ -32,9 +35,9 @@ class _Probabilities(nn.Module):
 class TorchNetwork:
     """The unfused network as a researcher runs it: logits, then the sigmoid."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, model: nn.Module, threads: int) -> None:
         torch.set_num_threads(threads)
-        self.model = _Probabilities(create_model(name)).eval()
+        self.model = _Probabilities(model).eval()
 
     def __call__(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         with torch.inference_mode():
@@ -42,13 +45,26 @@ class TorchNetwork:
         return result
 
 
-def write_plain_onnx(name: str, path: Path) -> None:
+def contenders(name: str, threads: int, folder: Path) -> dict[str, Any]:
+    """What else runs the edge network of that name, each taking a normalised batch; nothing for other words."""
+    key = canonical_name(name)
+    if key not in list_models() or not isinstance(model := create_model(key), PiDiNet):
+        return {}
+    _write_plain(model, folder / "plain.onnx")
+    session = open_session(folder / "plain.onnx", threads, None)
+    return {
+        "plain_onnx": lambda batch: session.run(None, {"image": batch}),
+        "torch_unfused": TorchNetwork(model, threads),
+    }
+
+
+def _write_plain(model: PiDiNet, path: Path) -> None:
     """The fused network exported as it stands, with its one output."""
     axes = {"image": {0: "n", 2: "height", 3: "width"}, "edges": {0: "n", 2: "height", 3: "width"}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _Probabilities(fuse(create_model(name))).eval(),
+            _Probabilities(fuse(model)).eval(),
             (torch.zeros(1, 3, 64, 96),),
             str(path),
             input_names=["image"],
@@ -59,12 +75,14 @@ def write_plain_onnx(name: str, path: Path) -> None:
         )
 
 
-def write_random_onnx(name: str, path: Path) -> None:
-    """What `pixeldiff export` would write for this network, with random weights."""
-    model = create_model(name)
-    if not isinstance(model, PiDiNet):
-        raise UserError(f"{name} is no edge network; train it, export it to .pdn and give that file")
-    export_onnx(model, path, {"model": name, "licence": "Apache-2.0", "note": "random weights, for timing only"})
+def write_random(name: str, folder: Path) -> Path | None:
+    """A weights file of the network of that name, if torch knows it and it is not shipped."""
+    key = canonical_name(name)
+    if key in cards() or key not in list_models():
+        return None
+    path = folder / f"{key}.safetensors"
+    save_model(create_model(key), path, {"licence": "Apache-2.0", "note": "random weights, for timing only"})
+    return path
 
 
 def torch_version() -> str:

@@ -1,4 +1,8 @@
-"""Networks by name. A family is a module with VARIANTS (name -> config dataclass) and build(config)."""
+"""Networks by name.
+
+A family is a module with VARIANTS (name -> config dataclass), build(config), TASK, and preprocessing(config), which is
+how its networks see pictures unless their weights say otherwise. Weight files name their family as FAMILIES does.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ from torch import nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import bipidinet, pidinet
-from pixeldiff.weights import canonical_name, find
+from pixeldiff.weights import canonical_name, trained
 
-FAMILIES: tuple[ModuleType, ...] = (pidinet, bipidinet)
+FAMILIES: dict[str, ModuleType] = {"pidinet": pidinet, "bipidinet": bipidinet}
 
 
 def list_models() -> list[str]:
     """Every name that `create_model` knows."""
-    return [name for family in FAMILIES for name in family.VARIANTS]
+    return [name for family in FAMILIES.values() for name in family.VARIANTS]
 
 
 def create_model(name: str, *, pretrained: bool = False, **changes: Any) -> nn.Module:
@@ -33,7 +37,7 @@ def create_model(name: str, *, pretrained: bool = False, **changes: Any) -> nn.M
             raise UserError(f"pretrained weights of {key!r} fit its own config only; drop {', '.join(changes)}")
         from safetensors.torch import load_file
 
-        model.load_state_dict(load_file(find(key, ".safetensors")))
+        model.load_state_dict(load_file(trained(key)))
     return model
 
 
@@ -43,24 +47,27 @@ def model_config(name: str) -> Any:
 
 
 def _variant(key: str) -> tuple[ModuleType, Any]:
-    for family in FAMILIES:
+    for family in FAMILIES.values():
         if key in family.VARIANTS:
             return family, family.VARIANTS[key]
     raise UserError(f"unknown model {key!r}; there are {', '.join(list_models())}")
 
 
 def build_from_config(family: str, config: dict[str, Any]) -> nn.Module:
-    """The network that a checkpoint's metadata describes."""
-    for module in FAMILIES:
-        if family_name(module) == family:
-            default = next(iter(module.VARIANTS.values()))
-            model: nn.Module = module.build(_changed(default, config))
-            return model
-    raise UserError(f"unknown family {family!r}; there are {', '.join(family_name(m) for m in FAMILIES)}")
+    """The network that a weights file describes."""
+    if family not in FAMILIES:
+        raise UserError(f"unknown family {family!r}; there are {', '.join(FAMILIES)}")
+    module = FAMILIES[family]
+    model: nn.Module = module.build(_changed(next(iter(module.VARIANTS.values())), config))
+    return model
 
 
-def family_name(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2]
+def family_of(model: nn.Module) -> str:
+    """The name under which a network's family stands in FAMILIES."""
+    for name, module in FAMILIES.items():
+        if module.__name__ == type(model).__module__:
+            return name
+    raise UserError(f"{type(model).__name__} is not one of pixeldiff's networks ({', '.join(list_models())})")
 
 
 def _changed(config: Any, changes: dict[str, Any]) -> Any:

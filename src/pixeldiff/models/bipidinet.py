@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pixeldiff import image
+from pixeldiff.data.cifar import SIDE
 from pixeldiff.errors import UserError
 from pixeldiff.nn.binary import ACTIVATIONS, FIXED_LBP, BinaryPDConv2d, ReplicaPool, RPReLU
 from pixeldiff.nn.layers import PDConv2d, differing_channels
 from pixeldiff.nn.ops import pixel_pairs
 
+TASK = "classes"
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 CHANNELS = {"plain": (64, 64, 128, 256, 512), "before": (64, 64, 128, 256, 512), "after": (32, 128, 192, 384, 768)}
 STEMS = ("imagenet", "cifar")
@@ -228,3 +232,9 @@ def _projection(in_channels: int, channels: int, stride: int) -> nn.Module:
 
 def build(config: BiPiDiNetConfig) -> BiPiDiNet:
     return BiPiDiNet(config)
+
+
+def preprocessing(config: BiPiDiNetConfig) -> dict[str, Any]:
+    if config.stem == "cifar":
+        return image.preprocessing(size=SIDE, crop=1.0)
+    return image.preprocessing(size=224, crop=image.CENTRE)

@@ -13,7 +13,7 @@ from torch import nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.files import write_whole
-from pixeldiff.models.saving import configuration, load_described, save_model
+from pixeldiff.models.saving import describe_model, load_described, save_model
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -22,7 +22,7 @@ WEIGHTS = "model.safetensors"
 def save_pretrained(model: nn.Module, folder: str | Path) -> None:
     """Write the folder; the config comes last, so that where it is, the weights are."""
     folder = Path(folder)
-    described = {"library_name": "pixeldiff", **configuration(model)}
+    described = {"library_name": "pixeldiff", **describe_model(model)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -9,14 +9,17 @@ and three switches. Models return logits: `forward` the fused map, `side_logits`
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pixeldiff import image
 from pixeldiff.errors import UserError
 from pixeldiff.nn.layers import CDCM, CSAM, PDConv2d
 
+TASK = "edges"
 LETTERS = {"c": "central", "a": "angular", "r": "radial", "v": "vanilla"}
 
 # The 14 configurations of the paper's architecture table.
@@ -176,3 +179,7 @@ def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 def build(config: PiDiNetConfig) -> PiDiNet:
     return PiDiNet(config)
+
+
+def preprocessing(config: PiDiNetConfig) -> dict[str, Any]:
+    return image.preprocessing()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,12 @@ from PIL import Image
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
+from pixeldiff.files import Found, find_files, plan_jobs
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.classes import PackedClassifier
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.stream import Found, Options, detect_files, find_pictures, open_streams, plan_jobs
+from pixeldiff.runtime.stream import detect_files, share
 
 SIZES = ((224, 224), (321, 481))  # height, width
 LARGE = (3000, 4000)
@@ -41,13 +45,40 @@ def synthetic_picture(height: int, width: int, seed: int = 0) -> Picture:
     return np.clip(coarse + rng.normal(0, 6, coarse.shape), 0, 255).astype(np.uint8)
 
 
+def measure_edges(
+    path: Path, threads: int, pictures: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Figures of an edge network, timed in turns with `others`."""
+    detector = EdgeDetector(path, threads=threads)
+    contenders = {"runtime": network_of(detector), **others}
+    sizes = {f"{width}x{height}": (height, width) for height, width in (SIZES[1], LARGE)}
+    return {
+        "latency": {f"{w}x{h}": latencies(contenders, _batch(detector, (h, w))) for h, w in SIZES},
+        "throughput": throughput(path, threads, pictures),
+        "peak_memory_mb": {name: peak_memory_mb(path, threads, size) for name, size in sizes.items()},
+    }
+
+
+def measure_classes(
+    path: Path, threads: int, pictures: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Latency of a classifier on one picture of its own size."""
+    network = PackedClassifier(path, threads)
+    side = network.file.preprocessing.size
+    batch = network.normalise(synthetic_picture(side, side)[None])
+    return {"latency": {f"{side}x{side}": latencies({"runtime": network.run, **others}, batch)}}
+
+
+def _batch(detector: EdgeDetector, size: tuple[int, int]) -> FloatMap:
+    return image.normalise(synthetic_picture(*size), detector.mean, detector.std)[None]
+
+
 def network_of(detector: EdgeDetector) -> Network:
     return lambda batch: detector.session.run(["edges"], {"image": batch})
 
 
-def latencies(contenders: Mapping[str, Network], size: tuple[int, int]) -> dict[str, dict[str, float]]:
-    """Milliseconds per run of each contender on one picture: median, and the range that holds the middle 80%."""
-    batch = image.normalise(synthetic_picture(*size))[None]
+def latencies(contenders: Mapping[str, Network], batch: FloatMap) -> dict[str, dict[str, float]]:
+    """Milliseconds per run of each contender on one batch: median, and the range that holds the middle 80%."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(_BLOCKS):
         for name, network in contenders.items():
@@ -72,27 +103,24 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
     load on the machine does not touch. Without a folder: 40 synthetic pictures.
     """
     with tempfile.TemporaryDirectory(prefix="pixeldiff-bench-") as place:
-        if folder is None:
-            folder = Path(place) / "pictures"
-            folder.mkdir()
-            for seed in range(40):
-                Image.fromarray(synthetic_picture(*SIZES[1], seed)).save(folder / f"{seed:02}.jpg", quality=90)
-        found = find_pictures([str(folder)])
+        folder = folder or _synthetic_folder(Path(place) / "pictures")
+        found = find_files([str(folder)], image.SUFFIXES, "pictures")
         if not found.files:
-            raise UserError(found.missing[0])
+            raise UserError(*found.missing.values())
         _refuse_large(found)
-        jobs = plan_jobs(found, Path(place) / "edges", "edges.png")
+        jobs = plan_jobs(found, None, Path(place) / "edges", lambda _: "edges.png")
         whole, alone = _Clock(), _Clock()
         with whole:
-            detector, streams = open_streams(model, threads, len(jobs))
+            each, streams = share(threads, len(jobs))
+            detector = EdgeDetector(model, threads=each, streams=streams)
         done = 0
         with ThreadPoolExecutor(streams) as workers:
             # In turns, so that other load on the machine meets both alike.
             for first in range(0, len(jobs), _TURN):
                 with whole:
-                    outcomes = list(detect_files(detector, jobs[first : first + _TURN], Options(), streams))
+                    outcomes = list(detect_files(detector, jobs[first : first + _TURN], Options()))
                 good = [one.job.source for one in outcomes if one.status == "done"]
-                batches = [image.normalise(image.read(one))[None] for one in good]
+                batches = [image.normalise(image.read(one), detector.mean, detector.std)[None] for one in good]
                 with alone:
                     list(workers.map(network_of(detector), batches))
                 done += len(good)
@@ -106,6 +134,13 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
         "ratio": round(whole.wall / alone.wall, 3),
         "cpu_ratio": round(whole.cpu / alone.cpu, 3),
     }
+
+
+def _synthetic_folder(folder: Path) -> Path:
+    folder.mkdir()
+    for seed in range(40):
+        Image.fromarray(synthetic_picture(*SIZES[1], seed)).save(folder / f"{seed:02}.jpg", quality=90)
+    return folder
 
 
 def _refuse_large(found: Found) -> None:

@@ -18,67 +18,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pixeldiff import edgemap, machine, weights
 from pixeldiff import image as pictures
+from pixeldiff import machine, weights
 from pixeldiff.errors import UserError
 from pixeldiff.files import write_whole
 from pixeldiff.image import FloatMap, Picture
-from pixeldiff.runtime.engine import onnxruntime
-from pixeldiff.runtime.formats import SUFFIXES, Options
-from pixeldiff.runtime.graph_file import check_layers
-from pixeldiff.runtime.packed_file import Fields
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.engine import onnxruntime, open_session
+from pixeldiff.runtime.formats import SUFFIXES
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, SMALLEST, Seen, enlarge, see, seen_size, thin_lines
+from pixeldiff.runtime.tiles import coarser, fuse, plan_tiles, sigmoid
+from pixeldiff.weights.description import Fields, normalisation
 
+TASK = "edges"
+DEFAULT = "tiny"  # the shipped network that is meant where none is named
 SIDES = ("side_1", "side_2", "side_3", "side_4")
 PAPER_SCALES = (0.5, 1.0, 1.5)
 
-DEFAULT_SIZE = 800  # the longest side that a network sees unless told otherwise; evidence: benchmarks/photo_size.py
-_SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
 _BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
 _WINDOW_PIXELS = 2 * 10**6  # larger windows save little margin
 _BYTES_PER_PIXEL_AND_CHANNEL = 24  # peak of a run, measured on tiny, small and basic
-_FAINTEST = 1 / 510  # what becomes black with 8 bits is no line
 _SHRINK_PIXELS = 2**18  # after larger runs the network's memory goes back; below, asking for it again costs more
-_BAND_ROWS = 256
-
-
-def seen_size(shape: tuple[int, int], size: int | str | None = None) -> tuple[int, int]:
-    """The height and width at which the network sees a picture of this height and width; its map is enlarged again.
-
-    `size` is the longest side, "full" the picture as it is, None means DEFAULT_SIZE: larger pictures hold
-    more noise, fur and blocks of compression than the network has learnt to leave out. Smaller ones are not enlarged.
-    """
-    if size == "full":
-        return shape
-    if size is None:
-        size = DEFAULT_SIZE
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < _SMALLEST:
-        raise UserError(f"size is the longest side in pixels, {_SMALLEST} or more, or 'full', not {size!r}")
-    longest = max(shape)
-    if longest <= size:
-        return shape
-    return max(1, round(shape[0] * size / longest)), max(1, round(shape[1] * size / longest))
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A picture as the network sees it, and the height and width that its map will have."""
-
-    picture: Picture
-    size: tuple[int, int]
-
-
-def see(source: Any, size: int | str | None = None) -> Seen:
-    """Load a picture and reduce it (`seen_size`), to let go of a large one before the network runs."""
-    picture = pictures.load(source)
-    shape = (picture.shape[0], picture.shape[1])
-    return Seen(pictures.reduce(picture, seen_size(shape, size)), shape)
 
 
 class EdgeDetector:
@@ -91,7 +56,7 @@ class EdgeDetector:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] = "tiny",
+        model: str | os.PathLike[str] = DEFAULT,
         threads: int | None = None,
         providers: Sequence[Any] | None = None,
         streams: int = 1,
@@ -102,11 +67,13 @@ class EdgeDetector:
         seen_size((1, 1), size)  # a wrong one is told now
         self.size = size
         self.threads, self.providers, self.streams = threads, providers, streams
-        path = weights.runnable(model, ".onnx")
+        path, self.metadata = weights.runnable(model, TASK)
         self.path = path.absolute()
-        self.session = _open(path, threads, providers)
-        self.metadata = _describe(self.session, path)
-        self.name: str = self.metadata.get("model", path.stem)
+        self.mean, self.std = _check(self.metadata, path)
+        self.session = open_session(path, threads, providers)
+        if not {"edges", *SIDES} <= {output.name for output in self.session.get_outputs()}:
+            raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
+        self.name: str = self.metadata["name"]
         self.memory_budget = machine.memory_budget() // streams
 
     def __repr__(self) -> str:
@@ -172,7 +139,7 @@ class EdgeDetector:
         for group in _batches([one.picture for one in seen]):
             maps = self._at_scales([seen[index].picture for index in group], side_outputs, factors)
             for index, own in zip(group, maps, strict=True):
-                own = _thinned(own, seen[index].size) if thin else _enlarged(own, seen[index].size)
+                own = thin_lines(own, seen[index].size) if thin else enlarge(own, seen[index].size)
                 plain = threshold is None and not invert
                 results[index] = own if plain else np.stack([options.finish(one) for one in own])
         if not side_outputs:
@@ -213,13 +180,13 @@ class EdgeDetector:
 
     def _maps(self, batch: list[Picture], sides: bool) -> FloatMap:
         height, width = batch[0].shape[:2]
-        batch = [pictures.pad_to(one, _SMALLEST) for one in batch]
+        batch = [pictures.pad_to(one, SMALLEST) for one in batch]
         size = (batch[0].shape[0], batch[0].shape[1])
         if size[0] * size[1] > self._window_pixels():
             maps = np.stack([self._tiled(one, sides) for one in batch])
         elif sides:
             *logits, edges = self._run([*SIDES, "edges"], batch)
-            soft = np.array([[_sigmoid(pictures.resize(own[0], size)) for own in side] for side in logits])
+            soft = np.array([[sigmoid(pictures.resize(own[0], size)) for own in side] for side in logits])
             maps = np.stack([*soft, edges[:, 0]], axis=1)
         else:
             (maps,) = self._run(["edges"], batch)
@@ -233,7 +200,7 @@ class EdgeDetector:
         if self.providers is None and height * width > _SHRINK_PIXELS:
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            results: list[FloatMap] = self.session.run(list(outputs), {"image": _input(batch)}, options)
+            results: list[FloatMap] = self.session.run(list(outputs), {"image": self._input(batch)}, options)
         except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
             reason = str(error).splitlines()[0][:200]
             raise UserError(f"{self.name} does not run ({reason}); export or download its file again") from error
@@ -242,6 +209,9 @@ class EdgeDetector:
             if result.shape != (len(batch), 1, height >> k, width >> k) or result.dtype != np.float32:
                 raise UserError(f"{self.name} gives no maps of edges ({name}: {result.dtype} {result.shape})")
         return results
+
+    def _input(self, batch: list[Picture]) -> FloatMap:
+        return np.stack([pictures.normalise(one, self.mean, self.std) for one in batch])
 
     def _window_pixels(self) -> int:
         width = self.metadata.get("config", {}).get("width", 60)
@@ -256,59 +226,31 @@ class EdgeDetector:
             raise UserError(f"{self.name} does not say how to tile large pictures; export its weights again") from error
         height, width = picture.shape[:2]
         whole = [np.empty((height >> k, width >> k), np.float32) for k in range(len(SIDES))]
-        for tile in pictures.plan_tiles(height, width, self._window_pixels(), margin, stride):
+        for tile in plan_tiles(height, width, self._window_pixels(), margin, stride):
             parts = self._run(SIDES, [picture[tile.window]])
             for k, part in enumerate(parts):
-                rows, columns = (_coarser(core, 0, k) for core in tile.core)
-                own = (_coarser(c, w.start, k) for c, w in zip(tile.core, tile.window, strict=True))
+                rows, columns = (coarser(core, 0, k) for core in tile.core)
+                own = (coarser(c, w.start, k) for c, w in zip(tile.core, tile.window, strict=True))
                 whole[k][rows, columns] = part[0, 0][tuple(own)]
-        return _fuse(whole, fusion, bias, sides)
+        return fuse(whole, fusion, bias, sides)
 
 
-def _open(path: Path, threads: int | None, providers: Sequence[Any] | None) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors come back as exceptions
-    # Picture sizes vary: planning memory per size takes more of it (669 against 365 bytes per pixel) and more time.
-    options.enable_mem_pattern = False
-    if threads is not None:
-        if threads < 1:
-            raise UserError(f"threads is at least 1, got {threads}")
-        options.intra_op_num_threads = threads
-    chosen = ["CPUExecutionProvider"] if providers is None else list(providers)
-    have = onnxruntime.get_available_providers()
-    for one in chosen:
-        if (one if isinstance(one, str) else one[0]) not in have:
-            raise UserError(f"onnxruntime here has no provider {one!r}; it has {', '.join(have)}")
-    check_layers(path)
+def _check(described: dict[str, Any], path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean and deviation that the network expects; an error if what the file says cannot be."""
+    if "preprocessing" not in described:
+        raise UserError(f"{path} does not say how it sees pictures; export it again")
     try:
-        return onnxruntime.InferenceSession(path, options, providers=chosen)
-    except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
-        raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
-
-
-def _describe(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
-    """What export wrote beside the graph; an error unless this is an edge network of ours."""
-    outputs = {output.name for output in session.get_outputs()}
-    try:
-        text = session.get_modelmeta().custom_metadata_map.get(weights.METADATA_KEY)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged: its description is no text; export or download it again") from error
-    if text is None or not {"edges", *SIDES} <= outputs:
-        raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
-    described = weights.read_description(text, path)
-    try:
-        fields = Fields({"model": path.stem, "config": {}, **described}, "the description")
-        fields.text("model")
-        Fields({"width": 1, **Fields(fields.value("config"), "the config").table}, "the config").whole("width", 1, 4096)
+        config = Fields(described.get("config", {}), "the config").table
+        Fields({"width": 1, **config}, "the config").whole("width", 1, 4096)
         if "tiles" in described:
             tiles = Fields(described["tiles"], "the tiles")
             tiles.whole("reach", 0, 4096)
             tiles.whole("stride", 2 ** (len(SIDES) - 1), 2 ** (len(SIDES) - 1))
             tiles.numbers("fusion", len(SIDES))
             tiles.number("bias")
+        return normalisation(described)
     except UserError as error:
         raise UserError(f"{path} is damaged: {error}; export or download it again") from error
-    return described
 
 
 def _checked_scales(scales: Sequence[float] | None) -> Sequence[float]:
@@ -331,83 +273,11 @@ def _batches(loaded: list[Picture]) -> list[list[int]]:
     return batches
 
 
-def _input(batch: list[Picture]) -> FloatMap:
-    return np.stack([pictures.normalise(one) for one in batch])
-
-
 def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
     if picture.shape[:2] == size:
         return picture
     full = 255 if picture.dtype == np.uint8 else 1
     return pictures.resize(picture, size) / np.float32(full)
-
-
-def _coarser(span: slice, origin: int, k: int) -> slice:
-    """A span of picture pixels, counted from `origin`, on the grid after k poolings."""
-    return slice((span.start - origin) >> k, (span.stop - origin) >> k)
-
-
-def _fuse(sides: list[FloatMap], fusion: list[float], bias: float, keep_sides: bool) -> FloatMap:
-    """The network's last step on side logits at their own resolution, some rows at a time."""
-    size = sides[0].shape[0], sides[0].shape[1]
-    maps = np.empty((5 if keep_sides else 1, *size), np.float32)
-    for start in range(0, size[0], _BAND_ROWS):
-        rows = slice(start, start + _BAND_ROWS)
-        total = np.full(maps[0, rows].shape, bias, np.float32)
-        for k, (side, weight) in enumerate(zip(sides, fusion, strict=True)):
-            logits = pictures.resize(side, size, rows)
-            total += logits * np.float32(weight)
-            if keep_sides:
-                maps[k, rows] = _sigmoid(logits)
-        maps[-1, rows] = _sigmoid(total)
-    return maps
-
-
-def _enlarged(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
-    """Maps of a reduced picture at its own size, some rows at a time."""
-    if maps.shape[1:] == size:
-        return maps
-    large = np.empty((len(maps), *size), np.float32)
-    for start in range(0, size[0], _BAND_ROWS):
-        rows = slice(start, start + _BAND_ROWS)
-        for small, one in zip(maps, large, strict=True):
-            one[rows] = pictures.resize(small, size, rows)
-    return large
-
-
-def _sigmoid(logits: FloatMap) -> FloatMap:
-    result: FloatMap = 1 / (1 + np.exp(np.minimum(-logits, np.float32(88))))
-    return result
-
-
-def _thinned(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
-    """Maps after non-maximum suppression, at the picture's size.
-
-    Suppression finds no crest on the smooth slopes of an enlarged map, and its own lines would not stay thin if
-    enlarged: maps of a reduced picture are suppressed as the network gave them, and their lines drawn anew.
-    """
-    thin = np.stack([edgemap.nms(one) for one in maps])
-    if maps.shape[1:] == size:
-        return thin
-    large = _enlarged(maps, size)
-    for lines, one in zip(thin, large, strict=True):
-        one *= _drawn_lines(lines >= _FAINTEST, size)
-    return large
-
-
-def _drawn_lines(lines: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
-    """Lines one pixel wide at another size: straight from each pixel of a line to the next ones beside or below it."""
-    lines = edgemap.thin(lines)
-    scale = np.array(size) / lines.shape
-    steps = np.linspace(0, 1, int(np.ceil(scale.max())) + 1)[:, None, None]
-    drawn = np.zeros(size, bool)
-    framed = np.pad(lines, 1)
-    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
-        beside = framed[1 + down :, 1 + right :][: lines.shape[0], : lines.shape[1]]
-        starts = np.argwhere(lines & beside)
-        places = ((starts + steps * (down, right) + 0.5) * scale).astype(np.int64).reshape(-1, 2)
-        drawn[places[:, 0], places[:, 1]] = True
-    return drawn
 
 
 def _options(format: str, thin: bool, threshold: float | None, invert: bool) -> Options:

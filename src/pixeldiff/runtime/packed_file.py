@@ -1,4 +1,4 @@
-"""Reading .pdn files: a packed network as safetensors with one bit per binary weight. See docs/format.md.
+"""Reading .pdn files: a packed network as safetensors with one bit per binary weight. See docs/guide/format.md.
 
 Nothing in a file is believed: sizes, shapes, names, types and the chain of layers are checked before an array is made,
 and every fault is one UserError that names it.
@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
-from pixeldiff.weights import METADATA_KEY
+from pixeldiff.weights.description import METADATA_KEY, MOST_HEADER_BYTES, Fields, normalisation, whole
 
 FORMAT = "pixeldiff-packed"
 VERSION = 1
 
-MOST_HEADER_BYTES = 10_000_000
 MOST_LAYERS = 1000
 MOST_VALUES = 2**26  # of a map between layers: a quarter of a gigabyte
 MOST_PRODUCTS = 32767  # per output and branch, what 16-bit sums hold
@@ -39,8 +38,8 @@ class Preprocessing:
 
     size: int
     crop: float
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -125,6 +124,7 @@ class PackedFile:
     """A checked file: what the network is, and its tensors by name ("3.plain" belongs to layer 3)."""
 
     name: str
+    task: str
     licence: str
     labels: tuple[str, ...]
     preprocessing: Preprocessing
@@ -164,7 +164,9 @@ def parse_packed(content: bytes) -> PackedFile:
     fields = Fields(described, "the description")
     preprocessing = _parse_preprocessing(fields)
     _check_maps(preprocessing.size, layers)
-    return PackedFile(fields.text("name"), fields.text("licence"), labels, preprocessing, layers, tensors)
+    return PackedFile(
+        fields.text("name"), fields.text("task"), fields.text("licence"), labels, preprocessing, layers, tensors
+    )
 
 
 def _split(content: bytes) -> tuple[bytes, memoryview]:
@@ -190,65 +192,13 @@ def _parse_json(text: bytes, what: str) -> dict[str, Any]:
     return table
 
 
-class Fields:
-    """Typed access to one JSON object; `what` names it in errors."""
-
-    def __init__(self, table: Any, what: str) -> None:
-        if not isinstance(table, dict):
-            raise UserError(f"{what} is not a JSON object")
-        self.table, self.what = table, what
-
-    def value(self, key: str) -> Any:
-        if key not in self.table:
-            raise UserError(f"{self.what} has no {key!r}")
-        return self.table[key]
-
-    def text(self, key: str) -> str:
-        value = self.value(key)
-        if not isinstance(value, str):
-            raise UserError(f"{self.what} has a {key!r} that is no text")
-        return value
-
-    def whole(self, key: str, low: int, high: int) -> int:
-        return _whole(self.value(key), low, high, f"{key!r} of {self.what}")
-
-    def flag(self, key: str) -> bool:
-        value = self.value(key)
-        if not isinstance(value, bool):
-            raise UserError(f"{key!r} of {self.what} is neither true nor false")
-        return value
-
-    def number(self, key: str) -> float:
-        return _number(self.value(key), f"{key!r} of {self.what}")
-
-    def numbers(self, key: str, count: int) -> tuple[float, ...]:
-        value = self.value(key)
-        if not isinstance(value, list) or len(value) != count:
-            raise UserError(f"{key!r} of {self.what} is not a list of {count} numbers")
-        return tuple(_number(v, f"{key!r} of {self.what}") for v in value)
-
-
-def _whole(value: Any, low: int, high: int, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UserError(f"{what} is not a whole number from {low} to {high}")
-    return value
-
-
-def _number(value: Any, what: str) -> float:
-    # Compared as they are: a huge whole number would not convert to float.
-    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e6 < value < 1e6:
-        raise UserError(f"{what} holds a value that is no ordinary number")
-    return float(value)
-
-
 def _parse_preprocessing(described: Fields) -> Preprocessing:
     fields = Fields(described.value("preprocessing"), "the preprocessing")
-    size = fields.whole("size", 1, 4096)
-    crop = fields.number("crop")
-    mean, std = fields.numbers("mean", 3), fields.numbers("std", 3)
-    if not 0 < crop <= 1 or min(std) <= 0:
-        raise UserError("the preprocessing needs a crop above 0 and up to 1, and a std above 0")
-    return Preprocessing(size, crop, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+    size, crop = fields.whole("size", 1, 4096), fields.number("crop")
+    if not 0 < crop <= 1:
+        raise UserError("the preprocessing needs a crop above 0 and up to 1")
+    mean, std = normalisation(described.table)
+    return Preprocessing(size, crop, mean, std)
 
 
 def _check_maps(side: int, layers: tuple[Layer, ...]) -> None:
@@ -320,7 +270,7 @@ def _parse_pairs(fields: Fields, differing: int) -> tuple[Pair, ...]:
     for pair in listed:
         if not isinstance(pair, list) or len(pair) != 4:
             raise UserError(f"{fields.what} has a pixel pair that is not four offsets")
-        a, b, c, d = (_whole(v, -31, 31, f"an offset of {fields.what}") for v in pair)
+        a, b, c, d = (whole(v, -31, 31, f"an offset of {fields.what}") for v in pair)
         pairs.append((a, b, c, d))
     return tuple(pairs)
 
@@ -356,7 +306,7 @@ def _read_tensors(table: dict[str, Any], data: memoryview, layers: tuple[Layer, 
         fields = Fields(table[name], f"tensor {name!r}")
         if fields.value("dtype") != dtype or fields.value("shape") != list(shape):
             raise UserError(f"tensor {name!r} is not {dtype} {list(shape)}")
-        start, stop = (_whole(v, 0, len(data), f"the place of tensor {name!r}") for v in _offsets(fields))
+        start, stop = (whole(v, 0, len(data), f"the place of tensor {name!r}") for v in _offsets(fields))
         size = math.prod(shape) * DTYPES[dtype].itemsize
         if stop - start != size:
             raise UserError(f"tensor {name!r} takes {stop - start} bytes, its shape {size}")

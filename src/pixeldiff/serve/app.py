@@ -27,8 +27,10 @@ from starlette.requests import ClientDisconnect
 
 from pixeldiff import __version__, weights
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.edges import EdgeDetector, seen_size
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
+from pixeldiff.runtime.formats import FORMATS
+from pixeldiff.runtime.sizes import seen_size
 from pixeldiff.serve.uploads import Refused, Room, decode, picture_bytes, read_body
 
 PAGE = Path(__file__).parent / "page"
@@ -47,8 +49,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-MEDIA = {"png": "image/png", "webp": "image/webp", "svg": "image/svg+xml", "npy": "application/octet-stream"}
-Format = Enum("Format", {name: name for name in MEDIA}, type=str)  # type: ignore[misc]
+Format = Enum("Format", {name: name for name in FORMATS}, type=str)  # type: ignore[misc]
 
 PNG = Format("png")
 OPTIONS = {"model", "format", "threshold", "thin", "invert", "size"}
@@ -88,9 +89,9 @@ REQUEST_BODY = {
 
 
 def shipped() -> dict[str, Path]:
-    """The shipped networks that run here, by name."""
-    files = sorted(weights.FOLDER.glob("*.onnx"), key=lambda path: (path.stem != "tiny", path))
-    return {path.stem: path for path in files}
+    """The shipped networks that run here, by name, the usual one first."""
+    files = weights.shipped(TASK)
+    return {name: files[name] for name in sorted(files, key=lambda name: (name != DEFAULT, name))}
 
 
 class Desk:
@@ -163,7 +164,7 @@ def create_app(
     origins: tuple[str, ...] = (),
     hosts: tuple[str, ...] = (),
 ) -> FastAPI:
-    """`models` are names and their ONNX files (the shipped ones by default); `origins` may call from other sites.
+    """`models` are names and the files that run (the shipped ones by default); `origins` may call from other sites.
 
     `hosts` are the only names to answer to, any if empty: a page from elsewhere whose name was made to lead here (DNS
     rebinding) still says its own name.
@@ -249,16 +250,16 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
     async def models() -> list[Model]:
         """The networks to choose from."""
         # A card speaks for the shipped file only, not for another one of that name.
-        cards = {weights.FOLDER / f"{name}.onnx": card for name, card in weights.cards().items()}
+        licences = {path: weights.cards()[name].get("licence") for name, path in weights.shipped(TASK).items()}
         return [
-            Model(name=name, default=name == desk.default, licence=cards.get(path, {}).get("licence"))
+            Model(name=name, default=name == desk.default, licence=licences.get(path))
             for name, path in desk.models.items()
         ]
 
     @app.post(
         "/api/edges",
         response_class=Response,
-        responses={200: {"content": {media: _BINARY for media in MEDIA.values()}}, **PROBLEMS},
+        responses={200: {"content": {one.media: _BINARY for one in FORMATS.values()}}, **PROBLEMS},
         openapi_extra={"requestBody": REQUEST_BODY},
     )
     async def edges(
@@ -282,7 +283,7 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
             result, seen = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
         except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
             raise Refused(503, "the picture takes too long; scale it down or try again later") from error
-        return Response(result, media_type=MEDIA[format.value], headers={SEEN: seen})
+        return Response(result, media_type=FORMATS[format.value].media, headers={SEEN: seen})
 
 
 def _longest(size: str | None) -> int | str | None:

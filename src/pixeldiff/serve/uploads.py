@@ -7,7 +7,7 @@ large files to disk; this one does not.
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from PIL import Image, UnidentifiedImageError
 
@@ -81,56 +81,59 @@ def _first_file(body: bytes, content_type: str) -> bytes:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         raise Refused(422, "the form has no boundary; let your client set the content type")
-    files: list[bytearray] = []
-    header: dict[str, bytes] = {"name": b"", "value": b"", "disposition": b""}
-    state = {"file": False, "ended": False}
-
-    def begin() -> None:
-        header.update(name=b"", value=b"", disposition=b"")
-
-    def name(data: bytes, start: int, end: int) -> None:
-        header["name"] += data[start:end]
-
-    def value(data: bytes, start: int, end: int) -> None:
-        header["value"] += data[start:end]
-
-    def header_end() -> None:
-        if header["name"].lower() == b"content-disposition":
-            header["disposition"] = header["value"]
-        header.update(name=b"", value=b"")
-
-    def headers_finished() -> None:
-        state["file"] = b"filename" in parse_options_header(header["disposition"])[1]
-        if state["file"]:
-            files.append(bytearray())
-
-    def part_data(data: bytes, start: int, end: int) -> None:
-        if state["file"]:
-            files[-1] += data[start:end]
-
-    def end() -> None:
-        state["ended"] = True
-
-    callbacks = {
-        "on_part_begin": begin,
-        "on_header_field": name,
-        "on_header_value": value,
-        "on_header_end": header_end,
-        "on_headers_finished": headers_finished,
-        "on_part_data": part_data,
-        "on_end": end,
-    }
+    form = _Form(lambda disposition: b"filename" in parse_options_header(disposition)[1])
     try:
-        parser = MultipartParser(boundary, callbacks)  # type: ignore[arg-type]
+        parser = MultipartParser(boundary, form.callbacks())  # type: ignore[arg-type]
         parser.write(body)
         parser.finalize()
     except FormParserError:
-        state["ended"] = False
-    if not state["ended"]:
+        form.ended = False
+    if not form.ended:
         raise Refused(422, "the form is cut short or not a form; send it again")
-    if not files:
+    if not form.files:
         raise Refused(422, "the form holds no file; add the picture as a file field")
-    return bytes(files[0])
+    return bytes(form.files[0])
+
+
+class _Form:
+    """The files of a form, filled by python_multipart as it reads; `is_file` judges a part by its disposition."""
+
+    def __init__(self, is_file: Callable[[bytes], bool]) -> None:
+        self.files: list[bytearray] = []
+        self.ended = False
+        self._is_file = is_file
+        self._name = self._value = self._disposition = b""
+        self._in_file = False
+
+    def callbacks(self) -> dict[str, Callable[..., None]]:
+        names = ("part_begin", "header_field", "header_value", "header_end", "headers_finished", "part_data", "end")
+        return {f"on_{name}": getattr(self, f"_{name}") for name in names}
+
+    def _part_begin(self) -> None:
+        self._name = self._value = self._disposition = b""
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._name += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_end(self) -> None:
+        if self._name.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._name = self._value = b""
+
+    def _headers_finished(self) -> None:
+        self._in_file = self._is_file(self._disposition)
+        if self._in_file:
+            self.files.append(bytearray())
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._in_file:
+            self.files[-1] += data[start:end]
+
+    def _end(self) -> None:
+        self.ended = True
 
 
 def decode(content: bytes) -> Picture:

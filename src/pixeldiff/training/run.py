@@ -28,7 +28,7 @@ from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
 from pixeldiff.training.tasks import TaskProtocol, task_module
-from pixeldiff.weights import resolve, sha256
+from pixeldiff.weights import sha256, trained
 
 try:
     import fcntl
@@ -79,7 +79,7 @@ class Run:
         """Begin a new run: from the weights that the recipe names, if it does."""
         if self.recipe.initial:
             _start_from(self.model, self.recipe.initial)
-            self.initial_sha256 = sha256(resolve(self.recipe.initial, ".safetensors"))
+            self.initial_sha256 = sha256(trained(self.recipe.initial))
             self.average.load_state_dict(self.model.state_dict())
 
     def save(self) -> None:
@@ -113,6 +113,7 @@ class Run:
     def save_weights(self, name: str) -> None:
         described = {
             "task": self.recipe.task,
+            "preprocessing": self.task.preprocessing,
             "recipe": as_table(self.recipe),
             "commit": self.commit,
             "steps": self.step,
@@ -159,7 +160,7 @@ class Run:
 
     def _starts_from(self, initial_sha256: str) -> bool:
         """Whether the recipe's `initial` is this file: folders of runs are moved, and called from elsewhere."""
-        path = resolve(self.recipe.initial, ".safetensors") if self.recipe.initial else None
+        path = trained(self.recipe.initial) if self.recipe.initial else None
         return path is not None and path.is_file() and sha256(path) == initial_sha256
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -1,22 +1,23 @@
 """The shipped weights: one card (JSON) per network, beside its files. No torch here.
 
-`<name>.json` is the card, `<name>.onnx` runs anywhere, `<name>.safetensors` is for training and research.
+`<name>.json` is the card, `<name>.safetensors` is for training and research, and the file that runs ends as the table
+of tasks says. A name means the shipped network, also where a file here is called so; anything else is a file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 from pixeldiff.errors import UserError
+from pixeldiff.tasks import TASKS, find_task
+from pixeldiff.weights.description import AUTHORS, TRAINED, read_json
+from pixeldiff.weights.description import describe as describe
 
 FOLDER = Path(__file__).parent
-TORCH_SUFFIXES = (".safetensors", ".pth", ".pt")
-METADATA_KEY = "pixeldiff"  # what describes a network inside its file, in each of our formats
 
 
 def canonical_name(name: str) -> str:
@@ -26,52 +27,60 @@ def canonical_name(name: str) -> str:
 
 def cards() -> dict[str, dict[str, Any]]:
     """Every shipped network's card, by name."""
-    return {path.stem: read_description(path.read_bytes(), path) for path in sorted(FOLDER.glob("*.json"))}
+    return {path.stem: read_json(path.read_bytes(), path) for path in sorted(FOLDER.glob("*.json"))}
 
 
-def best_classifier() -> str:
-    """The shipped packed network with the highest top-1 accuracy."""
-    packed = {name: card["top1"] for name, card in cards().items() if ".pdn" in card["files"]}
-    if not packed:
-        raise UserError("no packed network is shipped with this version; give one with --model FILE.pdn")
-    return max(packed, key=packed.__getitem__)
+def shipped(task: str) -> dict[str, Path]:
+    """The shipped networks of a task, by name, and the files that run."""
+    suffix = find_task(task).suffix
+    return {name: FOLDER / f"{name}{suffix}" for name, card in cards().items() if card["task"] == task}
 
 
-def find(name: str, suffix: str) -> Path:
-    """The shipped file of a network, e.g. find("tiny", ".onnx")."""
-    path = FOLDER / f"{canonical_name(name)}{suffix}"
-    if not path.exists():
-        have = sorted(p.name.removesuffix(suffix) for p in FOLDER.glob(f"*{suffix}"))
-        raise UserError(f"no shipped weights named {name!r}; there are {', '.join(have) or 'none'} (or give a file)")
-    return path
+def best(task: str) -> str:
+    """The shipped network with the highest score of a task."""
+    scores = {name: cards()[name][next(iter(find_task(task).scores))] for name in shipped(task)}
+    if not scores:
+        raise UserError(f"no network for {task} is shipped with this version; give a file with --model")
+    return max(scores, key=scores.__getitem__)
 
 
-def resolve(given: str | os.PathLike[str], suffix: str) -> Path:
-    """The shipped weights of that name (also where a file here is called tiny), or a file as given."""
+def resolve(given: str | os.PathLike[str]) -> Path:
+    """The file that runs of the shipped network of that name, or a file as given."""
+    return _find(given, None)
+
+
+def trained(given: str | os.PathLike[str]) -> Path:
+    """The file for torch of the shipped network of that name, or a file as given."""
+    return _find(given, TRAINED)
+
+
+def runnable(given: str | os.PathLike[str], task: str) -> tuple[Path, dict[str, Any]]:
+    """A file that runs without torch, and what it says of its network, which does this task."""
+    path = Path(given)
+    if path.suffix in (TRAINED, *AUTHORS):
+        to = f"{path.stem}{find_task(task).suffix}"
+        raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {to}")
+    path = resolve(given)
+    described = describe(path)
+    refuse_other_task(given, described["task"], task)
+    return path, described
+
+
+def refuse_other_task(given: str | os.PathLike[str], task: str, wanted: str) -> None:
+    if task != wanted:
+        there = ", ".join(shipped(wanted)) or "none shipped"
+        raise UserError(f"{given} is a network for {task}, not for {wanted}; there are {there} (or give a file)")
+
+
+def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
     name, path = os.fspath(given), Path(given)
-    if name == path.name and (shipped := FOLDER / f"{canonical_name(name)}{suffix}").is_file():
-        return shipped
+    if name == path.name and (card := FOLDER / f"{canonical_name(name)}.json").is_file():
+        return card.with_suffix(suffix or find_task(read_json(card.read_bytes(), card)["task"]).suffix)
     if path.is_file():
         return path
-    if path.suffix in (*TORCH_SUFFIXES, ".onnx", ".pdn"):
+    if path.suffix in (TRAINED, *AUTHORS, *(row.suffix for row in TASKS.values())):
         raise UserError(f"no weights file {path}; check the name")
-    return find(name, suffix)
-
-
-def runnable(given: str | os.PathLike[str], suffix: str) -> Path:
-    """As `resolve`, for those who run .onnx or .pdn files only."""
-    path = Path(given)
-    if path.suffix in TORCH_SUFFIXES:
-        raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {path.stem}{suffix}")
-    return resolve(given, suffix)
-
-
-def read_description(text: str | bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A JSON object: what stands under METADATA_KEY in a file, or a card."""
-    try:
-        return dict(json.loads(text))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
+    raise UserError(f"no shipped weights named {name!r}; there are {', '.join(cards()) or 'none'} (or give a file)")
 
 
 def sha256(path: Path) -> str:

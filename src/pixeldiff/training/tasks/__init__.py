@@ -20,6 +20,7 @@ class TaskProtocol(Protocol):
     number of workers nor a restart changes it.
     """
 
+    preprocessing: dict[str, Any]  # how its networks see pictures; travels with the weights
     labels: tuple[str, ...]  # names of the classes, which travel with the weights; empty without classes
 
     def __len__(self) -> int:

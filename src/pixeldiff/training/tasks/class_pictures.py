@@ -17,9 +17,8 @@ from torch import Tensor
 
 from pixeldiff.data.cifar import SIDE, read_cifar100
 from pixeldiff.data.lists import find_classes
-from pixeldiff.image import centre_square, read8
+from pixeldiff.image import CENTRE, centre_square, read8
 
-CENTRE = 224 / 256  # the part of the short side that is scored, as on ImageNet
 Key = tuple[int, int]  # (epoch, index)
 Batch = tuple[Tensor, Tensor]  # uint8 (N, 3, H, W), int64 (N,)
 

@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pixeldiff.data.cifar import ORIGIN
+from pixeldiff import image
+from pixeldiff.data.cifar import ORIGIN, SIDE
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy
@@ -86,6 +87,12 @@ def data_of(described: Mapping[str, Any], stem: str, root: str = "") -> Data:
     return Data(root, dataset, size=table.get("size", Data.size))
 
 
+def preprocessing(data: Data) -> dict[str, Any]:
+    """How a network trained on these pictures sees them."""
+    small = data.dataset == "cifar100"
+    return image.preprocessing(size=SIDE if small else data.size, crop=1.0 if small else image.CENTRE)
+
+
 def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:
     """The training or the test split of a recipe's data."""
     folders = "folders of pictures, <root>/train/<class> and <root>/val/<class>"
@@ -133,6 +140,7 @@ class Task:
                 f"{len(self.pictures.names)}; both need the same folders, or labels would not agree"
             )
         self.labels = self.pictures.names
+        self.preprocessing = preprocessing(self.data)
         self.teacher = load_model(self.settings.teacher).requires_grad_(False) if self.settings.teacher else None
 
     def __len__(self) -> int:

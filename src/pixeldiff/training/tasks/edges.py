@@ -26,7 +26,7 @@ from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
 from pixeldiff.data.truth import Truth
 from pixeldiff.errors import UserError
-from pixeldiff.image import pad_to, read8
+from pixeldiff.image import pad_to, preprocessing, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
 from pixeldiff.models.pidinet import PiDiNetConfig
 from pixeldiff.training.tasks.edge_pairs import (
@@ -144,6 +144,7 @@ def as_edges(logits: list[Tensor]) -> np.ndarray:
 class Task:
     """Edges for the training loop; see TaskProtocol."""
 
+    preprocessing = preprocessing()
     labels = ()
 
     def __init__(self, recipe: Any) -> None:

@@ -1,17 +1,20 @@
-"""Results on disk: JSON, CSV per picture, and the four text files that others' plotting scripts read."""
+"""Scores of edge maps for people and programs: a table, JSON, CSV per picture, and the four text files that others'
+plotting scripts read."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pixeldiff.evaluation.edges import Evaluation
 from pixeldiff.files import write_whole
+
+if TYPE_CHECKING:
+    from pixeldiff.evaluation.edges import Evaluation, Settings
 
 
 def to_dict(name: str, evaluation: Evaluation, sha256: str | None = None) -> dict[str, Any]:
@@ -37,10 +40,23 @@ def to_dict(name: str, evaluation: Evaluation, sha256: str | None = None) -> dic
     }
 
 
-def write_json(path: Path, results: Sequence[dict[str, Any]]) -> None:
-    """One result as it is, several under `results`."""
-    content = results[0] if len(results) == 1 else {"results": list(results)}
-    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
+def table(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """A line per folder of maps or network, and how they were scored."""
+    wide = max(4, *map(len, evaluations))
+    lines = [f"{'maps':{wide}}     ODS     OIS      AP     R50  crispness  pictures"]
+    for name, one in evaluations.items():
+        s = one.summary
+        scores = "  ".join(f"{number:.4f}" for number in (s.ods, s.ois, s.ap, s.r50))
+        lines.append(f"{name:{wide}}  {scores}  {one.crispness:9.4f}  {len(one.pictures):8}")
+    return [*lines, _described(next(iter(evaluations.values())).settings)]
+
+
+def _described(settings: Settings) -> str:
+    thinning = "thinned" if settings.thin else "as they are"
+    suppressed = f"suppressed with radius {settings.nms_radius}" if settings.nms else "not suppressed"
+    tolerance = f"tolerance {settings.max_dist} of the diagonal"
+    thresholds = f"{settings.thresholds} threshold{'s' * (settings.thresholds != 1)}"
+    return f"Maps {suppressed}, {thinning}; {thresholds}; {tolerance}."
 
 
 def write_csv(path: Path, evaluations: dict[str, Evaluation]) -> None:
@@ -49,10 +65,18 @@ def write_csv(path: Path, evaluations: dict[str, Evaluation]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["maps", "picture", "threshold", "recall", "precision", "f", "crispness"])
     for name, evaluation in evaluations.items():
-        for picture, point in zip(evaluation.pictures, evaluation.summary.images, strict=True):
+        for picture, point in zip(evaluation.pictures, evaluation.summary.pictures, strict=True):
             numbers = (point.threshold, point.recall, point.precision, point.f, evaluation.pictures[picture].crispness)
             writer.writerow([name, picture, *(f"{number:.6f}" for number in numbers)])
     write_whole(path, text.getvalue().encode())
+
+
+def write_all_text_files(folder: Path, evaluations: Mapping[str, Evaluation]) -> None:
+    """The text files of one evaluation in the folder, of several in one folder each."""
+    for name, one in evaluations.items():
+        # A name may be a path, where two folders are called alike; it shall not lead out of this one.
+        own = folder / re.sub(r"[^\w.+-]+", "_", name).strip("._")
+        write_text_files(folder if len(evaluations) == 1 else own, one)
 
 
 def write_text_files(folder: Path, evaluation: Evaluation) -> None:
@@ -66,7 +90,7 @@ def write_text_files(folder: Path, evaluation: Evaluation) -> None:
     write_whole(
         folder / "eval_bdry_thr.txt", _rows(zip(curve.thresholds, curve.recall, curve.precision, curve.f, strict=True))
     )
-    points = [(k, p.threshold, p.recall, p.precision, p.f) for k, p in enumerate(summary.images, start=1)]
+    points = [(k, p.threshold, p.recall, p.precision, p.f) for k, p in enumerate(summary.pictures, start=1)]
     write_whole(folder / "eval_bdry_img.txt", _rows(points))
     for name, scored in evaluation.pictures.items():
         c = scored.counts

@@ -1,7 +1,10 @@
-"""A look into an .onnx file before onnxruntime runs it: layers whose numbers would take any memory are refused.
+"""A look into an .onnx file without onnxruntime: what it says of itself, and layers that must not run.
+
+A layer whose numbers would take any memory is refused before onnxruntime opens the file.
 
 Only what is needed of the protobuf wire format: a message is fields, each a key (number << 3 | kind) and a value.
-ModelProto.graph = 7, GraphProto.node = 1, NodeProto.attribute = 5, AttributeProto.ints = 8.
+ModelProto.graph = 7, GraphProto.node = 1, NodeProto.attribute = 5, AttributeProto.ints = 8;
+ModelProto.metadata_props = 14, StringStringEntryProto.key = 1 and value = 2.
 """
 
 from __future__ import annotations
@@ -26,6 +29,24 @@ def check_layers(path: Path) -> None:
                         raise UserError(f"{path} is damaged: a layer pads or reaches beyond {MOST} pixels")
     except (IndexError, OSError) as error:
         raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The texts that stand beside the graph."""
+    try:
+        model = memoryview(path.read_bytes())
+        next(_inside(model, 7))  # without a graph it is something else
+        entries = [dict(_fields(entry)) for entry in _inside(model, 14)]
+    except (IndexError, StopIteration, OSError) as error:
+        raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+    try:
+        return {_text(entry.get(1)): _text(entry.get(2)) for entry in entries}
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is damaged: its description is no text; export or download it again") from error
+
+
+def _text(value: int | memoryview | None) -> str:
+    return bytes(value).decode() if isinstance(value, memoryview) else ""
 
 
 def _inside(message: memoryview, wanted: int) -> Iterator[memoryview]:

@@ -1,0 +1,87 @@
+"""PackedClassifier: what pictures show, by a 1-bit network.
+
+PackedClassifier("model.pdn")(image)            # path, Pillow image or array in; the likeliest classes out
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixeldiff import image as pictures
+from pixeldiff import weights
+from pixeldiff.errors import UserError
+from pixeldiff.machine import cores
+from pixeldiff.runtime.packed import Floats, PackedNetwork
+from pixeldiff.runtime.packed_file import read_packed
+
+TASK = "classes"
+_BATCH = 16  # pictures that go through together
+
+
+@dataclass(frozen=True)
+class Prediction:
+    label: str
+    index: int
+    probability: float
+
+
+class PackedClassifier:
+    """A network ready to run. `model` is a shipped name or a .pdn file.
+
+    One classifier may be called from several threads; `streams` says how many at once, and they share the cores unless
+    `threads` says how many each may use.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], threads: int | None = None, streams: int = 1) -> None:
+        if (threads is not None and threads < 1) or streams < 1:
+            raise UserError(f"threads and streams are at least 1, got {threads} and {streams}")
+        path, _ = weights.runnable(model, TASK)
+        self.file = read_packed(path)
+        self.name = self.file.name
+        self.labels = self.file.labels
+        self.run = PackedNetwork(self.file, threads or max(1, cores() // streams))
+
+    @overload
+    def __call__(self, image: list[Any], top: int = ...) -> list[list[Prediction]]: ...
+
+    @overload
+    def __call__(self, image: Any, top: int = ...) -> list[Prediction]: ...
+
+    def __call__(self, image: Any, top: int = 5) -> list[Prediction] | list[list[Prediction]]:
+        """The `top` likeliest classes of a picture, likeliest first; for a list of pictures a list of such lists."""
+        if top < 1:
+            raise UserError(f"top is at least 1, got {top}")
+        many = image if isinstance(image, list | tuple) else [image]
+        results: list[list[Prediction]] = []
+        for start in range(0, len(many), _BATCH):
+            batch = np.stack([self.prepare(one) for one in many[start : start + _BATCH]])
+            results += [self._best(row, top) for row in self.logits(batch)]
+        return results if many is image else results[0]
+
+    def prepare(self, image: Any) -> NDArray[np.uint8]:
+        """A picture's centre square in the network's size."""
+        loaded = pictures.as_8_bit(pictures.load(image))
+        return pictures.centre_square(loaded, self.file.preprocessing.size, self.file.preprocessing.crop)
+
+    def logits(self, batch: NDArray[np.uint8]) -> Floats:
+        """Class logits of prepared pictures, uint8 (N, H, W, 3)."""
+        if batch.ndim != 4 or batch.shape[-1] != 3 or batch.dtype != np.uint8 or 0 in batch.shape:
+            raise UserError(f"a batch is uint8 (N, H, W, 3), got {batch.dtype} {batch.shape}")
+        return self.run(self.normalise(batch))
+
+    def normalise(self, batch: NDArray[np.uint8]) -> Floats:
+        """The same arithmetic as in training, to the last bit: a sign can hang on it."""
+        mean, std = (np.array(v, np.float32) * 255 for v in (self.file.preprocessing.mean, self.file.preprocessing.std))
+        return (batch - mean) / std
+
+    def _best(self, logits: Floats, top: int) -> list[Prediction]:
+        order = np.argsort(-logits, kind="stable")[:top]
+        with np.errstate(invalid="ignore"):  # weights at the edge of float32 may overflow
+            shares = np.exp(logits - logits.max())
+            shares /= shares.sum()
+        return [Prediction(self.labels[i] if self.labels else f"class {i}", int(i), float(shares[i])) for i in order]

@@ -1,0 +1,121 @@
+"""What a weights file says of its network: name, task, preprocessing, labels, licence. No torch, no onnxruntime.
+
+The description is a JSON object under METADATA_KEY: in the header of .safetensors and .pdn files (both are
+safetensors), among the properties of an .onnx file. Export copies it from the file that training wrote. Nothing in it
+is believed: whoever needs a value asks `Fields` for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pixeldiff.errors import UserError
+from pixeldiff.weights.graph_file import read_properties
+
+METADATA_KEY = "pixeldiff"
+TRAINED = ".safetensors"
+PACKED = ".pdn"
+AUTHORS = (".pth", ".pt")  # files of the paper's authors: PiDiNets
+MOST_HEADER_BYTES = 10_000_000
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What the file says, `name` and `task` at least."""
+    if path.suffix in AUTHORS:
+        return {"name": path.stem, "task": "edges"}
+    if path.suffix in (TRAINED, PACKED):
+        text = _header(path).get(METADATA_KEY)
+    elif path.suffix == ".onnx":
+        text = read_properties(path).get(METADATA_KEY)
+    else:
+        raise UserError(f"{path} is no weights file; they end in .onnx, {PACKED}, {TRAINED} or {' or '.join(AUTHORS)}")
+    if text is None:
+        raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
+    described = {"name": path.stem, **read_json(text, path)}
+    if "task" not in described:
+        raise UserError(f"{path} does not say its task; {'save' if path.suffix == TRAINED else 'export'} it again")
+    for key in ("name", "task"):
+        Fields(described, str(path)).text(key)
+    return described
+
+
+def _header(path: Path) -> dict[str, Any]:
+    """The metadata of a safetensors file."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = file.read(length) if length <= MOST_HEADER_BYTES else b""
+        return dict(json.loads(header).get("__metadata__") or {})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is not a readable {path.suffix} file; export or download it again") from error
+
+
+def read_json(text: str | bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A JSON object: what stands under METADATA_KEY in a file, or a card."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
+
+
+def normalisation(described: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of red, green and blue, of values from 0 to 1, as a network expects them."""
+    fields = Fields(Fields(described, "the description").value("preprocessing"), "the preprocessing")
+    mean, std = fields.numbers("mean", 3), fields.numbers("std", 3)
+    if min(std) <= 0:
+        raise UserError("the preprocessing needs a std above 0")
+    return mean, std
+
+
+class Fields:
+    """Typed access to one JSON object; `what` names it in errors."""
+
+    def __init__(self, table: Any, what: str) -> None:
+        if not isinstance(table, dict):
+            raise UserError(f"{what} is not a JSON object")
+        self.table, self.what = table, what
+
+    def value(self, key: str) -> Any:
+        if key not in self.table:
+            raise UserError(f"{self.what} has no {key!r}")
+        return self.table[key]
+
+    def text(self, key: str) -> str:
+        value = self.value(key)
+        if not isinstance(value, str):
+            raise UserError(f"{self.what} has a {key!r} that is no text")
+        return value
+
+    def whole(self, key: str, low: int, high: int) -> int:
+        return whole(self.value(key), low, high, f"{key!r} of {self.what}")
+
+    def flag(self, key: str) -> bool:
+        value = self.value(key)
+        if not isinstance(value, bool):
+            raise UserError(f"{key!r} of {self.what} is neither true nor false")
+        return value
+
+    def number(self, key: str) -> float:
+        return _number(self.value(key), f"{key!r} of {self.what}")
+
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        value = self.value(key)
+        if not isinstance(value, list) or len(value) != count:
+            raise UserError(f"{key!r} of {self.what} is not a list of {count} numbers")
+        return tuple(_number(v, f"{key!r} of {self.what}") for v in value)
+
+
+def whole(value: Any, low: int, high: int, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UserError(f"{what} is not a whole number from {low} to {high}")
+    return value
+
+
+def _number(value: Any, what: str) -> float:
+    # Compared as they are: a huge whole number would not convert to float.
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e6 < value < 1e6:
+        raise UserError(f"{what} holds a value that is no ordinary number")
+    return float(value)
