@@ -15,7 +15,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.models.saving import read_metadata
 from pixeldiff.training import loop
 from pixeldiff.training.loop import train
-from pixeldiff.training.recipe import Recipe, read_recipe
+from pixeldiff.training.recipe import read_recipe
 from pixeldiff.training.recipe_file import read_file
 from pixeldiff.training.stages import plan
 from pixeldiff.weights import sha256
