@@ -10,6 +10,7 @@ import pytest
 from pixeldiff.cli import main
 from pixeldiff.errors import UserError
 from pixeldiff.tasks import TASKS, find_task, load, task_of_dataset
+from tests.extras import NEEDS_TORCH
 
 
 def test_the_table_imports_nothing_of_the_house():
@@ -28,9 +29,10 @@ def test_rows_are_found_by_name_and_by_data_set():
     assert len(datasets) == len(set(datasets))
 
 
+@NEEDS_TORCH
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_piece_is_there(task):
-    assert all(map(callable, (load(task.runtime), load(task.export))))
+    assert all(map(callable, (load(task.runtime), load(task.export), load(task.bench))))
     for module, names in (
         (task.evaluation, ("Options", "prepare")),
         (task.robustness, ("LAYOUT", "prepare")),
@@ -51,13 +53,26 @@ def test_unknown_names_are_told_what_there_is():
 
 ROOMS = {
     "runtime": '''
-"""Counts the stripes of a picture."""
+from pixeldiff.weights import describe
+
 class Counter:
+    """Counts the stripes of a picture."""
     def __init__(self, path, threads=None, streams=1):
-        self.count = int(path.read_text())
+        self.count = describe(path)["stripes"]
     def __call__(self, picture):
         return self.count
+
+def measure(path, threads, pictures, others):
+    times = dict.fromkeys(("median_ms", "p10_ms", "p90_ms"), Counter(path)(None))
+    return {"latency": {"1x1": {"runtime": times, **others}}}
 ''',
+    "export": """
+import shutil
+
+def export(weights, destination, pattern=None):
+    shutil.copy(weights, destination)
+    return 0.0
+""",
     "evaluation": '''
 from dataclasses import dataclass, field
 from pixeldiff.evaluation import Outcome
@@ -99,7 +114,7 @@ class Scorer:
 
 @pytest.fixture
 def stripes(tmp_path, monkeypatch):
-    """The row of a task that nobody has heard of; its networks are files that hold a number."""
+    """The row of a task that nobody has heard of; its networks know one number."""
     package = tmp_path / "made_up"
     package.mkdir()
     for room, text in {"__init__": "", **ROOMS}.items():
@@ -109,15 +124,20 @@ def stripes(tmp_path, monkeypatch):
         TASKS["edges"],
         name="stripes",
         does="stripes of zebras",
-        suffix=".str",
+        suffix=".pdn",
         scores={"evenness": "evenness {:.1f}"},
         datasets=("zebras",),
         runtime="made_up.runtime:Counter",
         evaluation="made_up.evaluation",
         robustness="made_up.robustness",
+        export="made_up.export:export",
+        bench="made_up.runtime:measure",
     )
     monkeypatch.setitem(TASKS, "stripes", row)
-    (tmp_path / "net.str").write_text("6")
+    described = json.dumps({"task": "stripes", "stripes": 6})
+    header = json.dumps({"__metadata__": {"pixeldiff": described}}).encode()
+    for name in ("net.pdn", "trained.safetensors"):
+        (tmp_path / name).write_bytes(len(header).to_bytes(8, "little") + header)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "made_up"]:
         del sys.modules[name]
@@ -134,7 +154,7 @@ def run(capsys, *arguments: object) -> str:
 def test_eval_knows_a_made_up_task(stripes, capsys):
     helped = run(capsys, "eval", "--help")
     assert "Stripes (--dataset zebras):\n  How evenly a network counts the stripes of zebras.\n  --stretch" in helped
-    given = ("eval", "--dataset", "zebras", "--weights", stripes / "net.str", "--stretch", 3, "--thresholds", 5)
+    given = ("eval", "--dataset", "zebras", "--weights", stripes / "net.pdn", "--stretch", 3, "--thresholds", 5)
     assert run(capsys, *given) == "net: evenness 2.0\n"
     assert json.loads(run(capsys, *given, "--json", "-"))["results"] == [{"name": "net", "evenness": 2.0}]
     with pytest.raises(SystemExit):
@@ -144,10 +164,34 @@ def test_eval_knows_a_made_up_task(stripes, capsys):
 
 def test_robustness_knows_a_made_up_task(stripes, capsys):
     assert "--task [edges|classes|stripes]" in run(capsys, "robustness", "--help")
-    given = ("robustness", "--task", "stripes", "--model", stripes / "net.str", "--json", stripes / "r.json")
+    pytest.importorskip("scipy")
+    given = ("robustness", "--task", "stripes", "--model", stripes / "net.pdn", "--json", stripes / "r.json")
     printed = run(capsys, *given)
     assert [line.split() for line in printed.splitlines() if "(L" in line] == [
         ["net", "(L5)", "|", "11.0"],
         ["net", "(L1)", "|", "7.0"],
     ]
     assert run(capsys, *given) == printed  # from the file
+
+
+def test_models_and_bench_know_a_made_up_task(stripes, capsys, monkeypatch):
+    shipped = stripes / "weights"
+    shipped.mkdir()
+    (stripes / "net.pdn").rename(shipped / "zebra.pdn")
+    card = {"name": "zebra", "task": "stripes", "params": 1, "files": {".pdn": {"bytes": 20_000}}, "evenness": 0.75}
+    (shipped / "zebra.json").write_text(json.dumps(card))
+    monkeypatch.setattr("pixeldiff.weights.FOLDER", shipped)
+    assert run(capsys, "models").splitlines()[1].split() == ["zebra", "stripes", "1", "0.02", "MB", "evenness", "0.8"]
+    (listed,) = json.loads(run(capsys, "models", "--json", "-"))["results"]
+    assert (listed["task"], listed["evenness"], listed["file_bytes"]) == ("stripes", 0.75, 20_000)
+    assert run(capsys, "bench").splitlines()[1:] == ["zebra", "        1x1 runtime             6.0 ms (6.0 to 6.0)"]
+
+
+@NEEDS_TORCH
+def test_export_knows_a_made_up_task(stripes, capsys):
+    given, written = stripes / "trained.safetensors", stripes / "new.pdn"
+    assert "within 0.0e+00 of the network" in run(capsys, "export", given, "--to", written)
+    assert written.read_bytes() == given.read_bytes()
+    with pytest.raises(SystemExit):
+        main(["export", str(given), "--to", str(stripes / "new.onnx")])
+    assert "networks for stripes need a name that ends in .pdn" in capsys.readouterr().err
