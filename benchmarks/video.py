@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import EdgeDetector
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.video import detect_video
 
 PHOTO = Path(__file__).parents[1] / "docs/images/coffee.jpg"

@@ -11,8 +11,8 @@ import torch
 
 from pixeldiff import EdgeDetector, weights
 from pixeldiff.compat.controlnet import PREPROCESS, PidiNetDetector
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import DEFAULT, TASK
-from pixeldiff.runtime.formats import Options
 
 
 @lru_cache(maxsize=4)

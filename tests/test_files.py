@@ -1,4 +1,4 @@
-"""Unfinished files: whose they are, which are leftovers, and what is told when a disk takes no more."""
+"""Which files are meant, where results go, which unfinished ones are leftovers, and what a full disk says."""
 
 import errno
 import os
@@ -9,7 +9,18 @@ import time
 import pytest
 
 from pixeldiff.errors import UserError
-from pixeldiff.files import NoRoomError, cannot_write, name_unfinished, remove_leftovers, write_whole
+from pixeldiff.files import (
+    Job,
+    NoRoomError,
+    cannot_write,
+    destination,
+    find_files,
+    name_unfinished,
+    plan_jobs,
+    remove_leftovers,
+    whole,
+    write_whole,
+)
 
 
 def names(folder):
@@ -67,3 +78,86 @@ def test_other_errors_are_of_one_file(tmp_path):
     assert isinstance(error, UserError)
     assert not isinstance(error, NoRoomError)
     assert "Permission denied" in str(error)
+
+
+def test_files_are_found_by_the_suffixes_that_count(tmp_path):
+    for name in ("b.TXT", "a.txt", "deep/c.txt", "deep/d.csv", ".hidden.txt", "a.edges.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = find_files([str(tmp_path)], [".txt"], "letters")
+    assert [one.name for one, _ in found.files] == ["a.txt", "b.TXT", "c.txt"]
+    assert (found.missing, found.others) == ({}, {".csv": 1})
+    named = find_files([str(tmp_path / "deep/d.csv"), str(tmp_path / "deep/*"), "none"], [".txt"], "letters")
+    assert [one.name for one, _ in named.files] == ["d.csv", "c.txt"]
+    assert named.missing == {"none": "no file none; check the name"}
+    (tmp_path / "empty").mkdir()
+    empty = find_files([str(tmp_path / "empty")], [".txt"], "letters")
+    assert list(empty.missing.values()) == [f"no letters in {tmp_path / 'empty'}; looked for .txt"]
+
+
+def test_names_of_results_keep_their_suffix_only_where_they_must(tmp_path):
+    for name in ("a.jpg", "a.png", "a.mov", "sub/b.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = find_files([str(tmp_path)], [".jpg", ".png", ".mov"], "pictures")
+
+    def ending(path):
+        return "edges.mov" if path.suffix == ".mov" else "edges.png"
+
+    def targets(folder):
+        return sorted(str(job.target.relative_to(tmp_path)) for job in plan_jobs(found, None, folder, ending))
+
+    assert targets(None) == ["a.edges.mov", "a.jpg.edges.png", "a.png.edges.png", "sub/b.edges.png"]
+    assert targets(tmp_path / "out") == [f"out/{name}" for name in targets(None)]
+    with pytest.raises(UserError, match="4 pictures; give a folder"):
+        plan_jobs(found, tmp_path / "x.png", None, ending)
+    found.files = found.files[:1]
+    assert plan_jobs(found, tmp_path / "x.png", None, ending) == [Job(found.files[0][0], tmp_path / "x.png")]
+    with pytest.raises(UserError, match="the input itself"):
+        plan_jobs(found, found.files[0][0], None, ending)
+
+
+def test_what_an_output_name_means(tmp_path, monkeypatch):
+    def place(out, *inputs):
+        return destination(inputs or ("a.jpg",), out, [".png", ".svg"], [".png", ".jpg"])
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.png").mkdir()
+    assert place("x.PNG").name == "x.PNG"
+    for folder in (None, "out", "there.png", "new.png/"):
+        assert place(folder) is None
+    assert place("out.d", "a.jpg", "b.jpg") is None
+    for out, inputs, says in (
+        ("x.png", ("a.jpg", "b.jpg"), "several"),
+        ("x.png", ("there.png",), "several"),
+        ("x.jpg", ("a.jpg", "b.jpg"), r"not written as .jpg; use .png .svg, or x.jpg/ for a folder"),
+        ("x.pdf", ("a.jpg",), r"not written as .pdf"),
+        ("out", ("-",), "- is stdin"),
+    ):
+        with pytest.raises(UserError, match=says):
+            place(out, *inputs)
+
+
+def test_only_what_asks_for_it_waits_for_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write_whole(tmp_path / "a.png", b"abc")
+    assert not synced
+    with whole(tmp_path / "a.safetensors", durable=True) as unfinished:
+        unfinished.write_bytes(b"abc")
+    assert len(synced) == 1
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    with whole(tmp_path / "set") as unfinished:
+        (unfinished / "train").mkdir(parents=True)
+    assert names(tmp_path / "set") == ["train"]
+
+    def half():
+        with whole(tmp_path / "second") as unfinished:
+            (unfinished / "train").mkdir(parents=True)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        half()
+    assert names(tmp_path) == ["set"]

@@ -1,24 +1,33 @@
-"""Files on their way: their names, what a killed run has left of them, and why one could not be written.
+"""The user's files: which are meant, where results go, what is never replaced, and whole or not at all.
 
-A file is written beside its target as .pixeldiff-<machine>-<process>-<random>.tmp and renamed when it is whole. The
-name says who writes it, so that the next run in that folder can tell a leftover from the work of another process.
+Inputs are files, folders (searched to the bottom), globs and `-`; photo.jpg gives photo.edges.png, beside it or in the
+folder that -o names. A file is written beside its target as .pixeldiff-<machine>-<process>-<random>.tmp and renamed
+when it is whole; the name says who writes it, so that the next run in that folder can tell a leftover from the work of
+another process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import platform
 import re
 import secrets
 import shutil
+import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pixeldiff.errors import UserError
+
+STREAM = Path("-")  # standard input as a source, standard output as a target; a file of that name is ./-
+KEPT = "kept as it was (--overwrite replaces it)"
 
 _NAME = re.compile(r"\.pixeldiff-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp(\.\w+)?")
 _DAY = 86400  # seconds; processes of other machines cannot be asked
@@ -27,6 +36,171 @@ _NO_ROOM = {
     errno.EDQUOT: "your share of the disk is full; make room",
     errno.EROFS: "the disk is read-only; choose another place with -o",
 }
+
+
+@dataclass(frozen=True)
+class Job:
+    """One file and where its result goes."""
+
+    source: Path
+    target: Path
+
+
+@dataclass
+class Found:
+    """Files to work on, each with the folder it was found under (None for a file named as such).
+
+    `missing` says of what was not found why, `others` counts what else lies in the folders, by suffix.
+    """
+
+    what: str  # they are, in the plural
+    files: list[tuple[Path, Path | None]] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
+
+
+def find_files(inputs: Sequence[str], suffixes: Collection[str], what: str, out: str | None = None) -> Found:
+    """Files, folders and globs, each file once. Folders are searched for `suffixes`, and not in `out`; a file that is
+    named counts whatever its suffix. Our own results are no input."""
+    found = Found(what)
+    seen: set[str] = set()
+    given_alone = len(inputs) == 1
+    for given in inputs:
+        if not given_alone and is_result(Path(given)) and Path(given).is_file():
+            continue  # a shell has spread a glob
+        try:
+            own = _named(given, suffixes, out, found)
+        except OSError as error:
+            found.missing[given] = f"cannot look at {given} ({error.strerror}); check the name and the permissions"
+            continue
+        if not own:
+            found.missing.setdefault(given, _nothing(given, suffixes, what))
+        for one, root in own:
+            if (key := os.path.realpath(one)) not in seen:  # unlike resolve, it bears links that lead to themselves
+                seen.add(key)
+                found.files.append((one, root))
+    if not found.files and not found.missing:
+        found.missing[inputs[0]] = f"{inputs[0]} and the others are results of ours; give one of them alone, or {what}"
+    return found
+
+
+def _named(given: str, suffixes: Collection[str], out: str | None, found: Found) -> list[tuple[Path, Path | None]]:
+    path = Path(given)
+    if path == STREAM:
+        return [(STREAM if given == "-" else path.absolute(), None)]
+    if path.is_dir():
+        files = list(_below(path, out, found.missing))
+        found.others.update(one.suffix.lower() for one in files if one.suffix.lower() not in suffixes)
+        return [(one, path) for one in files if one.suffix.lower() in suffixes]
+    if path.exists():
+        return [(path, None)]
+    hits = sorted(Path(hit) for hit in glob.glob(given, recursive=True)) if glob.has_magic(given) else []
+    return [(hit, None) for hit in hits if hit.is_file() and not is_result(hit)]
+
+
+def _below(folder: Path, out: str | None, missing: dict[str, str]) -> Iterator[Path]:
+    def closed(error: OSError) -> None:
+        missing[str(error.filename)] = f"cannot look into {error.filename} ({error.strerror}); check its permissions"
+
+    passed = {os.path.realpath(one) for one in (folder, out) if one is not None}  # links may lead back up
+    for place, folders, names in os.walk(folder, onerror=closed, followlinks=True):
+        here = Path(place)
+        visible = sorted((name for name in folders if not name.startswith(".")), reverse=True)
+        below = {os.path.realpath(here / name): name for name in visible}
+        folders[:] = sorted(name for path, name in below.items() if path not in passed)
+        passed.update(below)
+        files = (here / name for name in sorted(names) if not name.startswith("."))
+        # Pipes and devices would wait for ever; a link to nothing is told when it is read.
+        yield from (one for one in files if not is_result(one) and (one.is_file() or not one.exists()))
+
+
+def is_result(path: Path) -> bool:
+    return ".edges." in path.name
+
+
+def _nothing(given: str, suffixes: Collection[str], what: str) -> str:
+    if Path(given).is_dir():
+        return f"no {what} in {given}; looked for {' '.join(suffixes)}"
+    if glob.has_magic(given):
+        return f"no file matches {given}"
+    return f"no file {given}; check the name"
+
+
+def destination(
+    inputs: Sequence[str], out: str | None, written: Collection[str], known: Collection[str]
+) -> Path | None:
+    """The file that -o names, for one input and a name with a `written` suffix; None where it names a folder.
+
+    `known` are suffixes that no folder would have."""
+    several = len(inputs) > 1 or Path(inputs[0]).is_dir()
+    suffix = Path(out or "").suffix.lower()
+    as_folder = out is not None and names_folder(out)
+    as_file = out == "-" or (suffix in written and not as_folder)
+    if "-" in inputs and (several or not as_file):
+        raise UserError("- is stdin; give it alone, and with -o FILE, or with -o - for stdout")
+    if as_file and several:
+        raise UserError(f"-o {out} is one file, but there are several inputs; give a folder")
+    if suffix and not as_file and not as_folder and (suffix in known or not several):
+        kinds = " ".join(written)
+        raise UserError(f"-o {out}: results are not written as {suffix}; use {kinds}, or {out}/ for a folder")
+    if out == "-" and sys.stdout.isatty():
+        raise UserError("-o - writes a file to stdout, which is a terminal; send it on: -o - > edges.png")
+    return Path(out) if as_file and out else None
+
+
+def names_folder(out: str) -> bool:
+    """Whether -o means a folder whatever its suffix: it is one, or is written like one."""
+    return Path(out).is_dir() or out.endswith(("/", os.sep))
+
+
+def plan_jobs(found: Found, target: Path | None, folder: Path | None, ending: Callable[[Path], str]) -> list[Job]:
+    """Where each result goes: `target` for a single file; else photo.edges.png (where `ending` gives edges.png) beside
+    the photo, or in `folder` with the tree below each input folder kept.
+
+    Where two names would become one, the suffix stays in them: photo.jpg.edges.png, photo.png.edges.png.
+    """
+    if target is not None:
+        if len(found.files) > 1:
+            raise UserError(f"-o {target} is one file, but the input is {len(found.files)} {found.what}; give a folder")
+        refuse_itself(found.files[0][0], target)
+        return [Job(found.files[0][0], target)]
+    places = [
+        (one, one.parent if folder is None else folder / (one.parent.relative_to(root) if root else ""))
+        for one, root in found.files
+    ]
+    names = Counter(place / f"{one.stem}.{ending(one)}" for one, place in places)
+    taken: dict[Path, Path] = {}
+    for one, place in places:
+        result = place / f"{one.stem}.{ending(one)}"
+        if names[result] > 1:
+            result = place / f"{one.name}.{ending(one)}"
+        if result in taken:
+            raise UserError(f"{taken[result]} and {one} would both become {result}; run them with different -o")
+        taken[result] = one
+    return [Job(source, result) for result, source in taken.items()]
+
+
+def refuse_itself(source: Path, target: Path) -> None:
+    """A result never takes the place of what it was made from, --overwrite or not."""
+    if target != STREAM and target.exists() and source.exists() and target.samefile(source):
+        raise UserError(f"-o {target} is the input itself; give another name")
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Nothing is replaced unasked."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; give another name or --overwrite")
+
+
+def make_folder(folder: Path) -> None:
+    """A folder for results; say it before the work if they cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "a file, not a folder" if folder.exists() and not folder.is_dir() else error.strerror
+        raise UserError(f"cannot write to {folder} ({why}); choose another folder with -o") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"cannot write to {folder} (no permission); choose another folder with -o")
 
 
 class WriteError(UserError):
@@ -42,12 +216,6 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
     if advice := _NO_ROOM.get(getattr(error, "errno", None) or 0):
         return NoRoomError(f"cannot write {path}: {advice}")
     return WriteError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
-
-
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Nothing is replaced unasked."""
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists; give another name or --overwrite")
 
 
 def name_unfinished(target: Path, suffix: str = "") -> Path:
@@ -80,6 +248,15 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it appears complete or not at all."""
     with whole(path) as unfinished, unfinished.open("xb") as file:
         file.write(content)
+
+
+def write_result(target: Path, content: bytes) -> None:
+    """A result in its file, or on stdout."""
+    if target == STREAM:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        write_whole(target, content)
 
 
 def remove_leftovers(folders: Iterable[Path]) -> None:

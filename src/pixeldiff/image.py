@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import UserError, needs
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -57,7 +57,8 @@ def read(path: str | Path) -> Picture:
 
 def read8(path: str | Path) -> NDArray[np.uint8]:
     """The picture in a file with 8 bits per channel, an array of its own."""
-    return as_8_bit(read(path)).copy()
+    result: NDArray[np.uint8] = as_8_bit(read(path)).copy()
+    return result
 
 
 def as_8_bit(picture: Picture) -> NDArray[np.uint8]:
@@ -116,7 +117,7 @@ def open_file(file: IO[bytes]) -> Image.Image:
     try:
         from pillow_heif import register_heif_opener
     except ImportError as error:
-        raise UserError("HEIC pictures need pillow-heif; install it with: pip install 'pixeldiff[heic]'") from error
+        raise needs("heic", "a HEIC picture", error) from error
     register_heif_opener()
     return Image.open(file, formats=["HEIF"])
 

@@ -90,6 +90,8 @@ def test_one_bad_file_does_not_stop_the_rest(photo, tmp_path, capsys):
         (["photo.png", "--kind", "fog", "-o", "x.xyz"], "x.xyz"),
         ([".", "photo.png", "--kind", "fog", "-o", "x.png"], "one file"),
         (["empty", "--kind", "fog"], "no pictures in empty"),
+        (["-", "--kind", "fog", "-o", "x.png"], "files, not stdin"),
+        (["photo.png", "--kind", "fog", "-o", "-"], "not stdin and stdout"),
         (["missing.png", "--kind", "fog", "-o", "x.png"], "no file missing.png"),
         (["photo.png", "--kind", "fog", "-o", "photo.png", "--overwrite"], "the input itself"),
         (["wide.png", "--kind", "contrast", "-o", "wide.webp"], "cannot write 17000x1 pixels as .webp"),

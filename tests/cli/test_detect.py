@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.edges import DEFAULT_SIZE, seen_size
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
 from tests.conftest import BAD_PICTURES
 from tests.extras import optional
 
@@ -110,16 +111,16 @@ def test_second_run_over_a_folder_finds_nothing_new(run, album):
     run(album)
     first = files(album)
     assert len(first) == 8
-    summary = json.loads(run(album, "--json")[1])
+    summary = json.loads(run(album, "--json", "-")[1])
     assert (summary["done"], summary["kept"]) == (0, 3)
     assert files(album) == first
     # Results inside the searched folder are no input either.
     run(album, "-o", album / "out")
-    assert json.loads(run(album, "-o", album / "out", "--json")[1])["kept"] == 3
+    assert json.loads(run(album, "-o", album / "out", "--json", "-")[1])["kept"] == 3
 
 
 def test_globs_and_pictures_named_twice(run, album, tmp_path):
-    summary = json.loads(run(album / "**" / "*.*g", album / "a.png", "-o", tmp_path / "out", "--json")[1])
+    summary = json.loads(run(album / "**" / "*.*g", album / "a.png", "-o", tmp_path / "out", "--json", "-")[1])
     assert [entry["input"] for entry in summary["results"]] == [str(album / "a.png")]
     assert files(tmp_path / "out") == ["a.edges.png"]
 
@@ -129,7 +130,7 @@ def test_results_in_a_glob_of_the_shell_are_no_input(run, album):
     run(*given)
     spread = [str(path) for path in sorted(album.glob("[!.]*.png"))]
     assert len(spread) > len(given)
-    assert json.loads(run(*spread, "--json")[1])["kept"] == len(given)
+    assert json.loads(run(*spread, "--json", "-")[1])["kept"] == len(given)
     results = [one for one in spread if ".edges." in one]
     code, _, err = run(*results, *results)
     assert code == 2
@@ -222,11 +223,12 @@ def test_side_outputs_replace_nothing_unasked(run, photo):
 
 
 def test_json_summary(run, album, tmp_path):
-    code, out, err = run(album, "-o", tmp_path / "out", "--json")
+    code, out, err = run(album, "-o", tmp_path / "out", "--json", "-")
     summary = json.loads(out)
     assert (code, err) == (0, "")
     assert summary["model"] == "small-random"
-    assert (summary["done"], summary["kept"], summary["failed"]) == (3, 0, 0)
+    assert (summary["version"], summary["command"], summary["failed"]) == (1, "detect", [])
+    assert (summary["done"], summary["kept"]) == (3, 0)
     assert summary["results"][0] == {
         "input": str(album / "a.png"),
         "status": "done",
@@ -235,6 +237,20 @@ def test_json_summary(run, album, tmp_path):
         "width": 30,
         "seen": [20, 30],
     }
+
+
+def test_json_into_a_file(run, album, photo, tmp_path):
+    target = tmp_path / "summary.json"
+    code, out, _ = run(album, "-o", tmp_path / "out", "--json", target)
+    assert (code, "3 pictures" in out) == (0, True)
+    assert [one["status"] for one in json.loads(target.read_text())["results"]] == ["done"] * 3
+    before = target.read_text()
+    code, _, err = run(photo, "--json", target)
+    assert (code, "summary.json exists" in err, target.read_text()) == (2, True, before)
+    assert not photo.with_name("photo.edges.png").exists(), "it is told before the work"
+    code, out, _ = run(photo, "--json", target, "--overwrite")
+    assert json.loads(target.read_text())["results"][0]["outputs"] == [str(photo.with_name("photo.edges.png"))]
+    assert run(photo, "--json", tmp_path / "missing" / "x.json")[0] == 2
 
 
 @pytest.mark.parametrize("name", BAD_PICTURES)
@@ -246,11 +262,12 @@ def test_a_single_bad_picture_is_one_line_and_exit_code_2(name, run, bad_picture
 
 
 def test_bad_pictures_in_a_folder_are_named_and_do_not_stop_the_rest(run, bad_pictures, photo, tmp_path):
-    code, out, err = run(bad_pictures, photo, tmp_path / "missing.jpg", "-o", tmp_path / "out", "--json")
+    code, out, err = run(bad_pictures, photo, tmp_path / "missing.jpg", "-o", tmp_path / "out", "--json", "-")
     assert code == 1
     assert all(name in err for name in (*BAD_PICTURES, "missing.jpg"))
     summary = json.loads(out)
-    assert (summary["done"], summary["failed"]) == (1, len(BAD_PICTURES) + 1)
+    assert (summary["done"], len(summary["failed"])) == (1, len(BAD_PICTURES) + 1)
+    assert all(Path(one["input"]).name in one["error"] for one in summary["failed"])
     assert files(tmp_path / "out") == ["photo.edges.png"]
 
 
@@ -262,9 +279,9 @@ def test_links_and_pipes_in_a_folder(run, photo):
     (folder / "below").mkdir()
     (folder / "below/up").symlink_to("..")
     os.mkfifo(folder / "pipe.jpg")
-    code, out, err = run(folder, "--json")
+    code, out, err = run(folder, "--json", "-")
     summary = json.loads(out)
-    assert (code, summary["done"], summary["failed"]) == (1, 1, 3)
+    assert (code, summary["done"], len(summary["failed"])) == (1, 1, 3)
     assert [name in err for name in ("a.jpg", "b.jpg", "nowhere.jpg", "pipe.jpg")] == [True, True, True, False]
 
 
@@ -291,8 +308,8 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "does not fit": [photo, "-o", tmp_path / "x.png", "--format", "npy"],
         "missing.jpg; check the name": [tmp_path / "missing.jpg", "-o", tmp_path / "x.png"],
         "but there are several": [tmp_path, "-o", tmp_path / "x.png"],
-        "edges are not written as .bmp": [photo, "-o", tmp_path / "x.bmp"],
-        "edges are not written as .pdf": [photo, "-o", tmp_path / "x.pdf"],
+        "x.bmp: results are not written as .bmp; use .png": [photo, "-o", tmp_path / "x.bmp"],
+        "x.pdf: results are not written as .pdf; use .png": [photo, "-o", tmp_path / "x.pdf"],
         "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
         "exclude each other": [photo, "--model", "tiny"],
         "'bmp' is not one of": [photo, "--format", "bmp"],
@@ -307,7 +324,7 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "give it alone, and with -o FILE": ["-", photo, "-o", tmp_path],
         "or with -o - for stdout": ["-", "-o", tmp_path],
         "-o - is one file, but there are several": [photo, photo, "-o", "-"],
-        "stdout holds one file": [photo, "-o", "-", "--json"],
+        "stdout holds one file": [photo, "-o", "-", "--json", "-"],
         "a file, not a folder": [photo, "-o", tmp_path / "file"],
     }
     for says, arguments in mistakes.items():
@@ -360,7 +377,7 @@ def test_a_file_called_minus(run, photo, tmp_path, monkeypatch):
 def test_large_pictures_are_reduced_and_told(run, tmp_path, rng, edge_onnx):
     for name, size in (("a.png", (30, 1100)), ("b.png", (30, 2000)), ("c.png", (30, 40))):
         Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / name)
-    code, out, err = run(tmp_path / "a.png", "--json")
+    code, out, err = run(tmp_path / "a.png", "--json", "-")
     height, width = seen_size((30, 1100))
     assert (json.loads(out)["results"][0]["seen"], width) == ([height, width], DEFAULT_SIZE)
     told = f"the network saw 1 picture reduced, 1100x30 as {width}x{height}; --size full for all pixels"
@@ -425,7 +442,7 @@ def test_other_options_than_those_of_a_kept_result_are_told(run, photo, album):
         assert run(photo, "--format", suffix, "--thin", "--threshold", "0.5", "--overwrite")[2] == ""
         assert "--thin --threshold 0.5" in run(photo, "--format", suffix)[2]
     run(album)
-    code, out, err = run(album, "--invert", "--json")
+    code, out, err = run(album, "--invert", "--json", "-")
     assert err.count("\n") == 1
     assert "a.edges.png and 2 more kept, but made with other options" in err
     assert json.loads(out)["results"][0]["made_by"] == command
@@ -457,7 +474,7 @@ def test_deep_png(run, photo, edge_onnx):
     expected = np.round(65535 * EdgeDetector(edge_onnx)(photo))
     found = np.asarray(Image.open(photo.with_name("x.png")))
     np.testing.assert_allclose(found, expected, atol=1)
-    assert run(photo, "--format", "png16", "--json")[0] == 0
+    assert run(photo, "--format", "png16", "--json", "-")[0] == 0
     assert photo.with_name("photo.edges.png").exists()
 
 

@@ -11,8 +11,8 @@ from PIL import Image
 from pixeldiff import EdgeDetector, UserError
 from pixeldiff.compat.controlnet import PidiNetDetector
 from pixeldiff.edgemap import to_8_bit
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.engine import onnxruntime
-from pixeldiff.runtime.stream import Options
 from tests.extras import optional
 
 torch = optional("torch")

@@ -29,8 +29,8 @@ from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
 from pixeldiff.robustness.classes import PublishedCifarC
 from pixeldiff.robustness.results import Results
 from pixeldiff.runtime.classes import PackedClassifier
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.formats import Options
 from pixeldiff.runtime.video import detect_video
 from pixeldiff.training import recipe
 from pixeldiff.training.tasks.edge_pairs import list_pairs, read_label_shares

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError, _native, image
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, see, seen_size
-from pixeldiff.runtime.stream import Options
 from tests.extras import optional
 
 onnx = optional("onnx")

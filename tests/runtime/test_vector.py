@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff import _native, cli
-from pixeldiff.runtime.vector import _linked_length, encode_svg, lines, simplify
+from pixeldiff.runtime.vector import Sketch, _linked_length, encode_svg, lines, simplify
 from tests.extras import optional
 
 csr_matrix = optional("scipy.sparse").csr_matrix
@@ -101,7 +101,7 @@ def test_svg_holds_the_lines_with_strength_as_opacity():
     edge_map[4, 3:20] = 0.5
     edge_map[8:15, 5:12] = 1
     edge_map[9:14, 6:11] = 0  # a square ring
-    size, groups = read_svg(encode_svg(edge_map))
+    size, groups = read_svg(encode_svg(Sketch(edge_map)))
     assert size == (30, 20)
     assert [opacity for opacity, _ in groups] == [0.5, 1]
     np.testing.assert_array_equal(groups[0][1][0], [[3, 4], [19, 4]])
@@ -113,12 +113,12 @@ def test_svg_holds_the_lines_with_strength_as_opacity():
 def test_threshold_and_colours():
     edge_map = np.zeros((20, 30), np.float32)
     edge_map[4, 3:20] = 0.5
-    assert b'fill="#000"' in encode_svg(edge_map)
-    assert b'fill="#fff"' in encode_svg(edge_map, invert=True)
-    assert read_svg(encode_svg(edge_map, threshold=0.6))[1] == []
+    assert b'fill="#000"' in encode_svg(Sketch(edge_map))
+    assert b'fill="#fff"' in encode_svg(Sketch(edge_map, invert=True))
+    assert read_svg(encode_svg(Sketch(edge_map, threshold=0.6)))[1] == []
     # Zero is never an edge, whatever the threshold.
-    assert len(read_svg(encode_svg(edge_map, threshold=0.0))[1]) == 1
-    assert read_svg(encode_svg(np.zeros((1, 1), np.float32)))[0] == (1, 1)
+    assert len(read_svg(encode_svg(Sketch(edge_map, threshold=0.0)))[1]) == 1
+    assert read_svg(encode_svg(Sketch(np.zeros((1, 1), np.float32))))[0] == (1, 1)
 
 
 def test_detect_writes_svg(tmp_path, rng, edge_onnx):
@@ -170,8 +170,8 @@ def test_length_of_what_hangs_together(density, rng):
 def test_stroke_ground_and_note():
     edges = np.zeros((10, 20), np.float32)
     edges[5, 2:18] = 1
-    root = ElementTree.fromstring(encode_svg(edges, stroke=2.5, transparent=True, note="a <b> & --c"))
+    root = ElementTree.fromstring(encode_svg(Sketch(edges, stroke=2.5, transparent=True), "a <b> & --c"))
     assert root.find(f"{SVG}g").get("stroke-width") == "2.5"
     assert root.find(f"{SVG}rect") is None
     assert root.find(f"{SVG}desc").text == "a <b> & --c"
-    assert ElementTree.fromstring(encode_svg(edges)).find(f"{SVG}rect") is not None
+    assert ElementTree.fromstring(encode_svg(Sketch(edges))).find(f"{SVG}rect") is not None

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.edges import seen_size
-from pixeldiff.runtime.stream import Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.sizes import seen_size
 from pixeldiff.runtime.video import detect_video
 
 MS = Fraction(1, 1000)
@@ -203,13 +205,48 @@ def test_the_command(run, clip, tmp_path):
     code, out, _ = run(tmp_path / "clip*.mp4", "-o", tmp_path / "clips.mp4")  # neither the result nor a folder is input
     assert (code, out.count("\n")) == (0, 1)
     assert out.startswith(str(tmp_path / "clips.mp4" / "clip.edges.mp4"))
-    code, out, _ = run(clip, "-o", tmp_path / "x.mkv", "--invert", "--thin", "--threshold", "0.3", "--json")
+    code, out, _ = run(clip, "-o", tmp_path / "x.mkv", "--invert", "--thin", "--threshold", "0.3", "--json", "-")
     assert (code, json.loads(out)["results"][0]["frames"]) == (0, 12)
     assert np.mean(read_clip(tmp_path / "x.mkv")[0][0]) > 128
     assert run(clip, "-o", f"{tmp_path}/other.mp4/")[0] == 0
     assert (tmp_path / "other.mp4" / "clip.edges.mp4").exists()
     assert run(clip, "-o", tmp_path / "folder")[0] == 0
     assert (tmp_path / "folder" / "clip.edges.mp4").exists()
+
+
+def test_pictures_and_videos_in_one_command(run, clip, tmp_path):
+    """Planned, run and told once; a folder is searched for pictures, videos are given by name."""
+    photo = tmp_path / "clip.png"  # phones give a photo and its clip one name
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (24, 30, 3), dtype=np.uint8)).save(photo)
+    code, out, err = run(photo, clip, tmp_path / "missing.mp4", "-o", tmp_path / "out", "--format", "webp")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "skipped: no file" in err
+    assert sorted(os.listdir(tmp_path / "out")) == ["clip.edges.mp4", "clip.edges.webp"]
+    assert out.splitlines()[0] == str(tmp_path / "out" / "clip.edges.webp")
+    assert "clip.edges.mp4: 12 frames" in out.splitlines()[1]
+    code, out, _ = run(tmp_path / "clip.*", tmp_path, "-o", tmp_path / "out", "--json", "-", "--temporal", "0.5")
+    summary = json.loads(out)
+    assert (code, summary["done"], summary["kept"], summary["failed"]) == (0, 1, 1, [])
+    assert [(Path(one["input"]).name, one["status"]) for one in summary["results"]] == [
+        ("clip.mp4", "kept"),
+        ("clip.png", "done"),
+    ]
+    assert run(photo, clip, "-o", tmp_path / "out", "--overwrite", "--ground", "photo")[0] == 0
+
+
+def test_a_disk_that_fills_up_with_pictures_gets_no_videos(run, clip, tmp_path, monkeypatch):
+    Image.new("RGB", (20, 20)).save(tmp_path / "photo.png")
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    code, out, err = run(clip, tmp_path / "photo.png", "--json", "-")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "0 of 2 written, then stopped" in err
+    summary = json.loads(out)
+    assert (summary["results"], len(summary["failed"])) == ([], 1)
+    assert summary["failed"][0]["input"] == str(tmp_path / "photo.png")
 
 
 def test_names_with_a_colon(run, clip, tmp_path, monkeypatch):
@@ -263,12 +300,12 @@ def test_foreign_exceptions_become_one_line(run, clip, tmp_path, monkeypatch):
 
 def test_large_frames_are_reduced_and_told(run, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [0, 40], size=(32, 1200), audio=False)
-    code, out, err = run(source, "--json")
+    code, out, err = run(source, "--json", "-")
     height, width = seen_size((32, 1200))
     assert (code, json.loads(out)["results"][0]["seen"]) == (0, [height, width])
     told = f"the network saw 1 video reduced, 1200x32 as {width}x{height}; --size full for all pixels"
     assert err == f"pixeldiff: {told}\n"
-    code, out, err = run(source, "--json", "--size", "full", "--overwrite")
+    code, out, err = run(source, "--json", "-", "--size", "full", "--overwrite")
     assert (code, json.loads(out)["results"][0]["seen"], err) == (0, [32, 1200], "")
 
 
@@ -318,9 +355,9 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         "has no video stream": [tmp_path / "sound.mp4"],
         "cannot write": [clip, "-o", tmp_path / "file" / "out.mp4"],
         "'-' is no name": [clip, "-o", "-"],
-        "no kind of video": [clip, "-o", tmp_path / "out.png"],
+        "results are not written as .png; use .mkv": [clip, "-o", tmp_path / "out.png"],
         "the input itself": [clip, "-o", clip, "--overwrite"],
-        "separate runs": [clip, tmp_path / "photo.jpg"],
+        "there are several": [clip, tmp_path / "photo.jpg", "-o", tmp_path / "out.png"],
         "one file, but": [clip, clip, "-o", tmp_path / "out.mp4"],
         "are for pictures": [clip, "--format", "png"],
         "--ground and --side-outputs are for pictures": [clip, "--ground", "photo"],

@@ -18,8 +18,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from pixeldiff import EdgeDetector, _native, image
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.sizes import seen_size, thin_lines
-from pixeldiff.runtime.stream import Options
 
 WEB = Path(__file__).parents[2] / "web"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -14,7 +14,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.formats import FORMATS, Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.serve import app as serving
 from pixeldiff.serve import connections, uploads
 from tests.conftest import BAD_PICTURES, _png_of_size

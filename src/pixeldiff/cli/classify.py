@@ -12,7 +12,8 @@ from pixeldiff import weights
 from pixeldiff.cli import _json
 from pixeldiff.cli._network import complete_model, open_network
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.stream import find_pictures
+from pixeldiff.files import find_files
+from pixeldiff.image import SUFFIXES
 
 TASK = "classes"
 
@@ -53,9 +54,8 @@ def _predict(network: Any, images: tuple[str, ...], top: int) -> tuple[list[dict
     """Each picture with its likeliest classes, and what could not be read."""
     results, failed = [], []
     for given in images:
-        found = find_pictures([given])
-        if found.missing:
-            failed.append({"input": given, "error": found.missing[0]})
+        found = find_files([given], SUFFIXES, "pictures")
+        failed += [{"input": name, "error": why} for name, why in found.missing.items()]
         for path, _ in found.files:
             try:
                 best = [dataclasses.asdict(p) for p in network(path, top)]

@@ -11,9 +11,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as pictures
-from pixeldiff.errors import UserError
-from pixeldiff.files import write_whole
-from pixeldiff.runtime.stream import KEPT, Found, find_pictures, names_folder, plan_jobs, refuse_itself
+from pixeldiff.errors import UserError, needs
+from pixeldiff.files import KEPT, Job, destination, find_files, plan_jobs, remove_leftovers, write_whole
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 SHEET_SIDE = 150  # the longer side of a picture on the sheet
@@ -35,19 +34,21 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: s
     try:
         from pixeldiff.robustness.corruptions import KINDS
     except ImportError as error:
-        raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[robustness]'") from error
+        raise needs("robustness", "corrupt", error) from error
     if kind not in (*KINDS, "all"):
         raise UserError(f"unknown corruption {kind!r}; there are all, {', '.join(KINDS)}")
-    jobs, failures = _plan(images, out, "corruptions" if kind == "all" else f"{kind}-{severity}")
+    jobs, missing = _plan(images, out, "corruptions" if kind == "all" else f"{kind}-{severity}")
+    failures = list(missing.values())
     if not jobs and not failures:
         raise UserError(f"only earlier results in {' '.join(images)}; name a file to corrupt it again")
-    for source, target in jobs.items():
+    remove_leftovers({job.target.parent for job in jobs})
+    for job in jobs:
         try:
-            if target.exists() and not overwrite:
-                click.echo(f"{target} {KEPT}")
+            if job.target.exists() and not overwrite:
+                click.echo(f"{job.target} {KEPT}")
                 continue
-            write_whole(target, _encode(_damaged(pictures.read8(source), kind, severity, seed), target))
-            click.echo(str(target))
+            write_whole(job.target, _encode(_damaged(pictures.read8(job.source), kind, severity, seed), job.target))
+            click.echo(str(job.target))
         except (UserError, OSError) as error:  # the system's: a name too long to look for
             failures.append(str(error))
     if failures and len(images) == len(failures) == 1 and len(jobs) <= 1:
@@ -57,24 +58,18 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: s
     return 1 if failures else 0
 
 
-def _plan(images: tuple[str, ...], given: str | None, ending: str) -> tuple[dict[Path, Path], list[str]]:
-    """Picture -> result, and what was not found. An earlier result is input only where it alone is named."""
-    out = Path(given) if given else None
-    folder = out if given and (names_folder(given) or not Path(given).suffix) else None
-    found = find_pictures(images, folder)
+def _plan(images: tuple[str, ...], out: str | None, ending: str) -> tuple[list[Job], dict[str, str]]:
+    """The jobs, and what was not found. An earlier result is input only where it alone is named."""
+    if "-" in (*images, out):
+        raise UserError("corrupt reads and writes files, not stdin and stdout; a file of that name is ./-")
+    found = find_files(images, pictures.SUFFIXES, "pictures", out)
     alone = len(images) == 1 and Path(images[0]).is_file()
-    files = [(one, root) for one, root in found.files if alone or not _is_result(one)]
-    if out is not None and folder is None:
-        if not files and found.missing:
-            raise UserError(found.missing[0])
-        if len(files) != 1 or len(images) != 1:
-            raise UserError(f"-o {out} is one file, but the input is {len(files)} pictures; give a folder")
-        if out.suffix.lower() not in FORMATS:
-            raise UserError(f"cannot write {out.name!r}; use {', '.join(FORMATS)}")
-        refuse_itself(files[0][0], out)
-        return {files[0][0]: out}, found.missing
-    jobs = plan_jobs(Found(files, found.missing), folder, f"{ending}.png")
-    return {job.source: job.target for job in jobs}, found.missing
+    found.files = [(one, root) for one, root in found.files if alone or not _is_result(one)]
+    target = destination(images, out, tuple(FORMATS), pictures.SUFFIXES)
+    if not found.files:
+        return [], found.missing
+    folder = Path(out) if out and target is None else None
+    return plan_jobs(found, target, folder, lambda _: f"{ending}.png"), found.missing
 
 
 def _is_result(path: Path) -> bool:

@@ -1,45 +1,37 @@
-"""`pixeldiff detect`: edges of pictures, folders, globs and videos."""
+"""`pixeldiff detect`: edges of pictures, folders, globs and videos.
+
+What is given is found and planned once (a job has a source and a target), run by kind (pictures many at a time,
+videos one after the other), and told once.
+"""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from pixeldiff import image
+from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
-from pixeldiff.cli._network import complete_model, network_file
+from pixeldiff.cli._network import complete_model, one_of, open_network
 from pixeldiff.errors import UserError
-from pixeldiff.files import NoRoomError
-from pixeldiff.image import SUFFIXES
+from pixeldiff.files import STREAM, Found, Job, destination, find_files, make_folder, plan_jobs
 from pixeldiff.machine import cores
-from pixeldiff.runtime.edges import DEFAULT_SIZE, PAPER_SCALES, TASK, EdgeDetector, seen_size
-from pixeldiff.runtime.formats import FORMATS, GROUNDS, Options
-from pixeldiff.runtime.formats import SUFFIXES as WRITTEN
-from pixeldiff.runtime.stream import (
-    STREAM,
-    Found,
-    Job,
-    Outcome,
-    detect_files,
-    find_pictures,
-    is_result,
-    matches,
-    names_folder,
-    open_streams,
-    plan_jobs,
-    refuse_itself,
-)
+from pixeldiff.runtime import video
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.edges import DEFAULT, PAPER_SCALES, TASK, EdgeDetector
+from pixeldiff.runtime.formats import FORMATS, GROUNDS, SUFFIXES
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
+from pixeldiff.runtime.stream import Outcome, detect_files, share
 from pixeldiff.runtime.vector import STROKE, TOLERANCE
-from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
+from pixeldiff.runtime.video import is_clip
+
+_WRITTEN = {False: tuple(f".{suffix}" for suffix in SUFFIXES), True: video.WRITTEN}  # whether of videos
 
 
 class _Finite(click.FloatRange):
@@ -135,27 +127,18 @@ class _Size(click.ParamType):
 )
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
-@click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
+@_json.option
 def detect(
     inputs: tuple[str, ...],
     out: str | None,
     model: str | None,
     weights: Path | None,
-    size: int | str | None,
-    thin: bool,
-    threshold: float | None,
-    invert: bool,
-    ground: str | None,
-    multi_scale: bool,
-    side_outputs: bool,
     format_: str | None,
-    tolerance: float,
-    min_length: float,
-    stroke: float,
+    multi_scale: bool,
     temporal: float,
     threads: int | None,
-    overwrite: bool,
-    as_json: bool,
+    json_target: str | None,
+    **given: Any,
 ) -> int:
     """Write the edges of INPUTS: pictures, folders (searched to the bottom), globs or videos; - is stdin.
 
@@ -163,232 +146,78 @@ def detect(
     the same frames, times and sound. The exit code is 1 if some pictures failed, 2 if nothing could be done or the
     disk is full.
     """
-    network = (model or (None if weights else "tiny"), weights)
-    scales = PAPER_SCALES if multi_scale else None
+    _json.check(json_target, given["overwrite"])
+    found = find_files(inputs, image.SUFFIXES, "pictures", out)
+    _refuse_idle(inputs, found, bool(temporal), bool(format_ or given["ground"] or given["side_outputs"]))
+    target = destination(inputs, out, _written(inputs), (*image.SUFFIXES, *video.SUFFIXES))
+    if target == STREAM and (json_target == "-" or given["side_outputs"]):
+        raise UserError("with -o - stdout holds one file; leave out --json - and --side-outputs")
+    options = Options(_format(format_, target), scales=PAPER_SCALES if multi_scale else None, **given)
+    jobs = _plan(found, target, None if target or out is None else Path(out), options)
     threads = threads or cores()
-    if any(Path(one).suffix.lower() in VIDEO_SUFFIXES for one in inputs):
-        if format_ or side_outputs or ground:
-            raise UserError(
-                "--format, --ground and --side-outputs are for pictures; a video's kind follows from the name in -o"
-            )
-        options = Options("video", thin, threshold, invert, scales, overwrite=overwrite, size=size)
-        return _detect_videos(_spread(inputs), out, network, options, temporal, threads, as_json)
-    if temporal:
-        raise UserError("--temporal is for videos; leave it out for pictures")
-    target, folder = _destination(inputs, out)
-    if target == STREAM and (as_json or side_outputs):
-        raise UserError("with -o - stdout holds one file; leave out --json and --side-outputs")
-    options = Options(
-        _format(format_, target),
-        thin,
-        threshold,
-        invert,
-        scales,
-        side_outputs,
-        overwrite,
-        tolerance,
-        size,
-        ground,
-        min_length,
-        stroke,
-    )
-    return _detect_pictures(inputs, target, folder, network, options, threads, as_json)
-
-
-def _detect_pictures(
-    inputs: tuple[str, ...],
-    target: Path | None,
-    folder: Path | None,
-    network: tuple[str | None, Path | None],
-    options: Options,
-    threads: int,
-    as_json: bool,
-) -> int:
-    found = find_pictures(inputs, folder)
-    jobs = _plan(inputs, target, folder, found, options)
     start = time.perf_counter()
-    with network_file(*network, ".onnx") as (_, file):
-        detector, streams = open_streams(file, threads, len(jobs))
-        outcomes = list(_with_progress(detect_files(detector, jobs, options, streams), len(jobs)))
-    outcomes.sort(key=lambda one: str(one.job.source))  # they come as they are ready
+    each, streams = share(threads, threads if any(is_clip(job.source) for job in jobs) else len(jobs))
+    with open_network(one_of(model or (None if weights else DEFAULT), weights), TASK, each, streams) as opened:
+        outcomes = _run(opened.network, jobs, options, temporal)
     seconds = time.perf_counter() - start
-    failures = found.missing + [one.error for one in outcomes if one.error and one.status == "failed"]
-    stopped = [one.error for one in outcomes if one.error and one.status == "stopped"][:1]
-    if (failures or stopped) and len(inputs) == len(jobs) == 1 and not Path(inputs[0]).is_dir():
-        raise UserError((failures + stopped)[0])
-    if as_json:
-        summary = report.picture_summary(detector, outcomes, failures + stopped, seconds, threads)
-        click.echo(json.dumps(summary, indent=2))
-    elif target != STREAM:
-        click.echo(report.picture_sentence(outcomes, len(jobs), seconds))
-    for failure in failures:
-        _remark(f"skipped: {failure}")
-    for remark in report.remarks(outcomes, found.others, options):
-        _remark(remark)
-    for reason in stopped:
-        done = sum(one.status == "done" for one in outcomes)
-        _remark(f"{done} of {len(jobs)} written, then stopped: {reason}")
-    return 2 if stopped else 1 if failures else 0
+    failed = report.failures(found, outcomes)
+    if failed and len(inputs) == len(jobs) == 1 and not Path(inputs[0]).is_dir():
+        raise UserError(failed[0]["error"])
+    more = report.totals(opened.network, outcomes, threads, seconds)
+    _json.write(json_target, "detect", report.results(outcomes), failed, given["overwrite"], **more)
+    if target != STREAM and json_target != "-":
+        for sentence in report.sentences(outcomes, sum(not is_clip(job.source) for job in jobs), seconds):
+            click.echo(sentence)
+    for remark in report.remarks(outcomes, found, len(jobs), options.size is not None):
+        report.remark(remark)
+    return report.exit_code(outcomes, failed)
 
 
-def _plan(
-    inputs: tuple[str, ...], target: Path | None, folder: Path | None, found: Found, options: Options
-) -> list[Job]:
-    """The jobs; what would only show after the work is told before."""
-    if target and len(found.files) > 1:
-        raise UserError(f"-o {target} is one file, but {inputs[0]} are {len(found.files)} pictures; give a folder")
-    if not found.files:
-        raise UserError("; ".join([*found.missing, *report.left_out(found.others)]))
-    if target:
-        refuse_itself(found.files[0][0], target)
-    if folder:
-        _check_writable(folder)
-    options.encode(np.zeros((1, 1), np.float32), np.zeros((1, 1, 3), np.uint8))  # what is not installed
-    if target:
-        return [Job(found.files[0][0], target)]
-    return plan_jobs(found, folder, f"edges.{FORMATS[options.format].suffix}")
+def _refuse_idle(inputs: Sequence[str], found: Found, of_videos: bool, of_pictures: bool) -> None:
+    """Options that would do nothing, for there is nothing of their kind."""
+    kinds = {is_clip(path) for path in (*map(Path, inputs), *(path for path, _ in found.files))}
+    if of_videos and True not in kinds:
+        raise UserError("--temporal is for videos; leave it out for pictures")
+    if of_pictures and False not in kinds:
+        raise UserError(
+            "--format, --ground and --side-outputs are for pictures; a video's kind follows from the name in -o"
+        )
 
 
-def _remark(text: str) -> None:
-    click.echo("pixeldiff: " + " ".join(text.split()), err=True)
-
-
-def _spread(inputs: tuple[str, ...]) -> tuple[str, ...]:
-    """The files behind names and globs, without our own results where a shell has spread a glob."""
-    if len(inputs) > 1:
-        inputs = tuple(one for one in inputs if not is_result(Path(one))) or inputs
-    return tuple(
-        hit
-        for one in inputs
-        for hit in ([one] if Path(one).exists() else [str(found) for found in matches(one)] or [one])
-    )
-
-
-def _detect_videos(
-    inputs: tuple[str, ...],
-    out: str | None,
-    network: tuple[str | None, Path | None],
-    options: Options,
-    temporal: float,
-    threads: int,
-    as_json: bool,
-) -> int:
-    targets = _video_targets(inputs, out)
-    with network_file(*network, ".onnx") as (_, file):
-        detector = EdgeDetector(file, threads=1, streams=threads)
-        summary = list(_video_results(detector, targets, options, temporal, threads))
-    if len(inputs) == 1 and "error" in summary[0]:
-        raise UserError(summary[0]["error"])
-    if as_json:
-        click.echo(json.dumps({"model": detector.name, "threads": threads, "results": summary}, indent=2))
-    for one in summary:
-        if one["status"] == "failed":
-            _remark(f"skipped: {one['error']}")
-        elif one["status"] == "full":
-            done = sum(one["status"] == "done" for one in summary)
-            _remark(f"{done} of {len(targets)} written, then stopped: {one['error']}")
-        elif not as_json:
-            click.echo(report.video_sentence(one))
-    sizes = [(one["size"], one["seen"]) for one in summary if one["status"] == "done" and options.size is None]
-    for remark in report.reduced(sizes, "video"):
-        _remark(remark)
-    codes = {"stopped": 130, "full": 2, "failed": 1}
-    return max(codes.get(one["status"], 0) for one in summary)
-
-
-def _video_targets(inputs: tuple[str, ...], out: str | None) -> dict[Path, Path]:
-    """Result -> video."""
-    from pixeldiff.runtime.video import WRITTEN, result_name
-
-    if others := [one for one in inputs if Path(one).suffix.lower() not in VIDEO_SUFFIXES]:
-        raise UserError(f"{others[0]} is not a video; give videos and pictures in separate runs")
-    if out == "-":
-        raise UserError("-o '-' is no name for a video; give the name of a file or a folder")
-    as_file = out is not None and Path(out).suffix.lower() in WRITTEN and not names_folder(out)
-    if as_file and len(inputs) > 1:
-        raise UserError(f"-o {out} is one file, but there are {len(inputs)} videos; give a folder")
-    if out is not None and not as_file and Path(out).suffix and not names_folder(out):
-        raise UserError(f"-o {out} is no kind of video that is written; use {' '.join(WRITTEN)} or a folder")
-    folder = None if out is None else Path(out).parent if as_file else Path(out)
-    if folder:
-        _check_writable(folder)
-    targets: dict[Path, Path] = {}
-    for source in map(Path, inputs):
-        target = Path(out) if as_file and out else result_name(source, folder)
-        refuse_itself(source, target)
-        if targets.setdefault(target, source) != source:
-            raise UserError(f"{targets[target]} and {source} would both become {target}; run them with different -o")
-    return targets
-
-
-def _video_results(
-    detector: EdgeDetector, targets: dict[Path, Path], options: Options, temporal: float, threads: int
-) -> Iterator[dict[str, Any]]:
-    """What became of each video, until Ctrl-C or a full disk."""
-    from pixeldiff.runtime.video import detect_video
-
-    for target, source in targets.items():
-        if target.exists() and not options.overwrite:
-            yield {"input": str(source), "status": "kept", "output": str(target)}
-            continue
-        try:
-            with report.show_progress() as progress:
-                done = detect_video(detector, source, target, options, temporal, threads, progress)
-        except NoRoomError as error:
-            yield {"input": str(source), "status": "full", "error": str(error)}
-            return
-        except UserError as error:
-            yield {"input": str(source), "status": "failed", "error": str(error)}
-            continue
-        status = "stopped" if done.stopped else "done"
-        yield {"input": str(source), "status": status, "output": str(target), **asdict(done)}
-        if done.stopped:
-            return
-
-
-def _destination(inputs: tuple[str, ...], out: str | None) -> tuple[Path | None, Path | None]:
-    """(file, folder) that -o names: a file only for one picture and a name with a format's suffix."""
-    several = len(inputs) > 1 or Path(inputs[0]).is_dir()
-    suffix = Path(out or "").suffix.lower()
-    as_folder = out is not None and names_folder(out)
-    as_file = out == "-" or (suffix[1:] in WRITTEN and not as_folder)
-    if out == "-" and sys.stdout.isatty():
-        raise UserError("-o - writes a file to stdout, which is a terminal; send it on: -o - > edges.png")
-    if "-" in inputs and (several or not as_file):
-        raise UserError("- is stdin; give it alone, and with -o FILE, or with -o - for stdout")
-    if as_file and several:
-        raise UserError(f"-o {out} is one file, but there are several pictures; give a folder")
-    if suffix and not as_file and not as_folder and (suffix in SUFFIXES or not several):
-        kinds = ", ".join(WRITTEN)
-        raise UserError(f"-o {out}: edges are not written as {suffix}; use one of {kinds}, or {out}/ for a folder")
-    path = Path(out) if out else None
-    return (path, None) if as_file else (None, path)
+def _written(inputs: Sequence[str]) -> list[str]:
+    """The suffixes that results of such inputs may have."""
+    return [suffix for clip in {is_clip(Path(one)) for one in inputs} for suffix in _WRITTEN[clip]]
 
 
 def _format(given: str | None, target: Path | None) -> str:
-    named = WRITTEN.get(target.suffix[1:].lower()) if target else None
+    named = SUFFIXES.get(target.suffix[1:].lower()) if target else None
     if given and named and FORMATS[given].suffix != FORMATS[named].suffix:
         raise UserError(f"--format {given} does not fit the name {target}; leave one of them out")
     return given or named or "png"
 
 
-def _check_writable(folder: Path) -> None:
-    """Say it before the work if results cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = "a file, not a folder" if folder.exists() and not folder.is_dir() else error.strerror
-        raise UserError(f"cannot write to {folder} ({why}); choose another folder with -o") from error
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"cannot write to {folder} (no permission); choose another folder with -o")
+def _plan(found: Found, target: Path | None, folder: Path | None, options: Options) -> list[Job]:
+    """The jobs; what would only show after the work is told before."""
+    if not found.files:
+        raise UserError("; ".join([*found.missing.values(), *report.left_out(found.others)]))
+    if target == STREAM and is_clip(found.files[0][0]):
+        raise UserError("-o '-' is no name for a video; give the name of a file or a folder")
+
+    def ending(source: Path) -> str:
+        return f"edges{video.written_as(source) if is_clip(source) else '.' + FORMATS[options.format].suffix}"
+
+    jobs = plan_jobs(found, target, folder, ending)
+    if place := folder or (target.parent if target and target != STREAM else None):
+        make_folder(place)
+    options.encode(np.zeros((1, 1), np.float32), np.zeros((1, 1, 3), np.uint8))  # what Pillow here cannot write
+    return jobs
 
 
-def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
-    """The outcomes as they come, with a bar on a terminal."""
-    if total < 2:
-        yield from outcomes
-        return
-    with report.show_progress() as progress:
-        for count, outcome in enumerate(outcomes, 1):
-            progress(count, total)
-            yield outcome
+def _run(detector: EdgeDetector, jobs: Sequence[Job], options: Options, temporal: float) -> list[Outcome]:
+    """What became of the jobs, in the order of their names; they come as they are ready."""
+    clips = [job for job in jobs if is_clip(job.source)]
+    pictures = [job for job in jobs if not is_clip(job.source)]
+    outcomes = list(report.with_progress(detect_files(detector, pictures, options), len(pictures)))
+    if not report.count(outcomes, "full"):
+        outcomes += video.detect_clips(detector, clips, options, temporal, report.show_progress)
+    return sorted(outcomes, key=lambda one: str(one.job.source))

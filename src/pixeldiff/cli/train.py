@@ -29,24 +29,23 @@ def train(recipe: str, out: Path, run: str, stage: str, changes: tuple[str, ...]
     """
     try:
         from pixeldiff.training import loop, stages
+        from pixeldiff.training.processes import Processes
         from pixeldiff.training.recipe_file import read_file
         from pixeldiff.training.run import CHECKPOINT, LAST
     except ImportError as error:
         raise needs("train", "training", error) from error
 
     speaks = int(os.environ.get("RANK", "0")) == 0
-    steps = stages.plan(read_file(recipe), out, run, stage, changes)
-    for folder, one in steps:
-        if speaks and folder != out:
-            click.echo(f"stage {folder.name} in {folder}", err=True)
-        if not loop.train(one, folder, resume):
-            if speaks and not (folder / CHECKPOINT).exists():
-                raise UserError(
-                    f"no checkpoint could be written into {folder}: nothing can be resumed; make room first"
-                )
-            if speaks:
-                print("stopped; the same command goes on from here")
-            return 130
+    plan = stages.plan(read_file(recipe), out, run, stage, changes)
+    with Processes() as processes:
+        for folder, one in plan:
+            if speaks and folder != out:
+                click.echo(f"stage {folder.name} in {folder}", err=True)
+            finished = loop.train(one, folder, resume, processes)
+            if not finished:
+                break
     if speaks:
-        print(f"done: {steps[-1][0] / LAST}")
-    return 0
+        if not finished and not (folder / CHECKPOINT).exists():
+            raise UserError(f"no checkpoint could be written into {folder}: nothing can be resumed; make room first")
+        print(f"done: {folder / LAST}" if finished else "stopped; the same command goes on from here")
+    return 0 if finished else 130

@@ -22,10 +22,12 @@ from PIL import Image
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
+from pixeldiff.files import Found, find_files, plan_jobs
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.classes import PackedClassifier
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.stream import Found, Options, detect_files, find_pictures, open_streams, plan_jobs
+from pixeldiff.runtime.stream import detect_files, share
 
 SIZES = ((224, 224), (321, 481))  # height, width
 LARGE = (3000, 4000)
@@ -102,20 +104,21 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
     """
     with tempfile.TemporaryDirectory(prefix="pixeldiff-bench-") as place:
         folder = folder or _synthetic_folder(Path(place) / "pictures")
-        found = find_pictures([str(folder)])
+        found = find_files([str(folder)], image.SUFFIXES, "pictures")
         if not found.files:
-            raise UserError(found.missing[0])
+            raise UserError(*found.missing.values())
         _refuse_large(found)
-        jobs = plan_jobs(found, Path(place) / "edges", "edges.png")
+        jobs = plan_jobs(found, None, Path(place) / "edges", lambda _: "edges.png")
         whole, alone = _Clock(), _Clock()
         with whole:
-            detector, streams = open_streams(model, threads, len(jobs))
+            each, streams = share(threads, len(jobs))
+            detector = EdgeDetector(model, threads=each, streams=streams)
         done = 0
         with ThreadPoolExecutor(streams) as workers:
             # In turns, so that other load on the machine meets both alike.
             for first in range(0, len(jobs), _TURN):
                 with whole:
-                    outcomes = list(detect_files(detector, jobs[first : first + _TURN], Options(), streams))
+                    outcomes = list(detect_files(detector, jobs[first : first + _TURN], Options()))
                 good = [one.job.source for one in outcomes if one.status == "done"]
                 batches = [image.normalise(image.read(one), detector.mean, detector.std)[None] for one in good]
                 with alone:

@@ -28,8 +28,9 @@ from pixeldiff import machine, weights
 from pixeldiff.errors import UserError
 from pixeldiff.files import write_whole
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.engine import onnxruntime, open_session
-from pixeldiff.runtime.formats import SUFFIXES, Options
+from pixeldiff.runtime.formats import SUFFIXES
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, SMALLEST, Seen, enlarge, see, seen_size, thin_lines
 from pixeldiff.runtime.tiles import coarser, fuse, plan_tiles, sigmoid
 from pixeldiff.weights.description import Fields, normalisation
@@ -276,7 +277,8 @@ def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
     if picture.shape[:2] == size:
         return picture
     full = 255 if picture.dtype == np.uint8 else 1
-    return pictures.resize(picture, size) / np.float32(full)
+    result: Picture = pictures.resize(picture, size) / np.float32(full)
+    return result
 
 
 def _options(format: str, thin: bool, threshold: float | None, invert: bool) -> Options:

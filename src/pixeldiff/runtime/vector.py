@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -30,29 +31,34 @@ _SHORTEST = 3  # pixels; shorter chains are specks and spurs
 Points = NDArray[np.int64]  # n x 2, row and column
 
 
-def encode_svg(
-    edge_map: FloatMap,
-    threshold: float | None = None,
-    invert: bool = False,
-    tolerance: float = TOLERANCE,
-    min_length: float = 0,
-    stroke: float = STROKE,
-    transparent: bool = False,
-    note: str = "",
-) -> bytes:
-    """The lines of a map (best a thin one) as an SVG file of its size: white on black, or black on white."""
-    height, width = edge_map.shape
-    paper, ink = ("#fff", "#000") if invert else ("#000", "#fff")
-    ground = "" if transparent else f'<rect width="{width}" height="{height}" fill="{paper}"/>\n'
+@dataclass(frozen=True)
+class Sketch:
+    """A map (best a thin one) and how its lines are drawn: white on black, or black on white."""
+
+    edge_map: FloatMap
+    threshold: float | None = None
+    invert: bool = False
+    tolerance: float = TOLERANCE
+    min_length: float = 0
+    stroke: float = STROKE
+    transparent: bool = False
+
+
+def encode_svg(sketch: Sketch, note: str = "") -> bytes:
+    """The lines as an SVG file of the map's size."""
+    height, width = sketch.edge_map.shape
+    paper, ink = ("#fff", "#000") if sketch.invert else ("#000", "#fff")
+    ground = "" if sketch.transparent else f'<rect width="{width}" height="{height}" fill="{paper}"/>\n'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
         f"{f'<desc>{html.escape(note)}</desc>' if note else ''}{ground}"
         # Pixel centres lie at half coordinates.
-        f'<g transform="translate(.5 .5)" fill="none" stroke="{ink}" stroke-width="{stroke:g}" '
+        f'<g transform="translate(.5 .5)" fill="none" stroke="{ink}" stroke-width="{sketch.stroke:g}" '
         'stroke-linecap="round" stroke-linejoin="round">\n'
     ]
+    threshold = THRESHOLD if sketch.threshold is None else sketch.threshold
     groups: dict[int, list[str]] = {}
-    for line, strength in lines(edge_map, THRESHOLD if threshold is None else threshold, tolerance, min_length):
+    for line, strength in lines(sketch.edge_map, threshold, sketch.tolerance, sketch.min_length):
         step = min(_STEPS, max(1, round(strength * _STEPS)))
         groups.setdefault(step, []).append(_path(line))
     for step in sorted(groups):

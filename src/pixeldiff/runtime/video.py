@@ -8,11 +8,13 @@ Frames keep their time stamps, whatever the frame rate does. Frames turned by th
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -21,11 +23,13 @@ from typing import Any
 import numpy as np
 
 from pixeldiff.edgemap import nms, to_8_bit
-from pixeldiff.errors import UserError
-from pixeldiff.files import cannot_write, remove_leftovers, whole
+from pixeldiff.errors import UserError, needs
+from pixeldiff.files import Job, cannot_write, remove_leftovers, whole
 from pixeldiff.image import FloatMap, Picture
-from pixeldiff.runtime.edges import EdgeDetector, seen_size
-from pixeldiff.runtime.formats import Options
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.sizes import seen_size
+from pixeldiff.runtime.stream import Outcome, attempt
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 WRITTEN = (".mkv", ".mov", ".mp4", ".webm")  # what results may be
@@ -37,10 +41,12 @@ _QUALITY = {
 }
 _AHEAD = 2  # frames in flight per stream of the network
 
+Progress = Callable[[int, int | None], None]  # hears of frames done and, if known, of all
+
 
 @dataclass
-class Report:
-    """What became of a clip."""
+class Clip:
+    """What became of a video."""
 
     frames: int = 0
     damaged: int = 0  # frames that could not be decoded, or only in part
@@ -67,7 +73,7 @@ class _Decoder:
     container: Any
     submit: Callable[[Picture], Future[FloatMap]]
     items: queue.Queue[Any]
-    report: Report
+    clip: Clip
     stop: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
@@ -97,7 +103,7 @@ class _Decoder:
         audio = self.container.streams.audio[:1]
         step = _frame_step(video)
         expected, last = 0, None
-        for packet in _packets(self.container, [video, *audio], self.report):
+        for packet in _packets(self.container, [video, *audio], self.clip):
             if packet.stream is not video:
                 if packet.dts is not None:  # else the empty packet that ends a stream
                     yield packet
@@ -105,10 +111,10 @@ class _Decoder:
             try:
                 frames = packet.decode()
             except av.error.FFmpegError:
-                self.report.damaged += 1
+                self.clip.damaged += 1
                 continue
             for frame in frames:
-                self.report.damaged += frame.is_corrupt
+                self.clip.damaged += frame.is_corrupt
                 pts = frame.pts
                 if pts is None or (last is not None and pts <= last):  # in joined files, and in AVI with B-frames
                     pts = expected
@@ -117,7 +123,7 @@ class _Decoder:
                 yield _Shot(self.submit(_upright(frame)), pts, duration)
 
 
-def _packets(container: Any, streams: list[Any], report: Report) -> Iterator[Any]:
+def _packets(container: Any, streams: list[Any], clip: Clip) -> Iterator[Any]:
     """Packets until the file ends; where it is cut off, what came before counts."""
     import av
 
@@ -128,7 +134,7 @@ def _packets(container: Any, streams: list[Any], report: Report) -> Iterator[Any
         except StopIteration:
             return
         except av.error.FFmpegError:
-            report.damaged += 1
+            clip.damaged += 1
             return
         yield packet
 
@@ -145,6 +151,35 @@ def _upright(frame: Any) -> Picture:
     return np.ascontiguousarray(np.rot90(picture, turns)) if turns else picture
 
 
+def detect_clips(
+    detector: EdgeDetector,
+    jobs: Sequence[Job],
+    options: Options,
+    temporal: float = 0.0,
+    progress: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(_silent),
+) -> Iterator[Outcome]:
+    """Work through videos, one after the other, each on all streams of the detector. One that fails does not stop the
+    others, but a full disk and Ctrl-C do. `progress` is asked anew for each."""
+
+    def work(job: Job) -> Outcome:
+        if job.target.exists() and not options.overwrite:
+            return Outcome(job, "kept", files=(job.target,))
+        with progress() as show:
+            clip = detect_video(detector, job.source, job.target, options, temporal, detector.streams, show)
+        status = "stopped" if clip.stopped else "done"
+        return Outcome(job, status, files=(job.target,), size=clip.size, seen=clip.seen, clip=clip)
+
+    for job in jobs:
+        outcome = attempt(job, functools.partial(work, job))
+        yield outcome
+        if outcome.status in ("full", "stopped"):
+            return
+
+
+def _silent(done: int, total: int | None) -> None:
+    pass
+
+
 def detect_video(
     detector: EdgeDetector,
     source: Path,
@@ -152,27 +187,27 @@ def detect_video(
     options: Options,
     temporal: float = 0.0,
     streams: int = 1,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
-) -> Report:
+    progress: Progress = _silent,
+) -> Clip:
     """Write the edges of a clip: same frames, times and audio, white edges on black.
 
     `temporal` A mixes each map with the one before, A * before + (1 - A) * now. `progress` hears of frames done and, if
-    known, of all. Ctrl-C ends the file where it is; the report says so. The file gets its name when it is playable.
+    known, of all. Ctrl-C ends the file where it is; the result says so. The file gets its name when it is playable.
     """
-    report = Report()
+    clip = Clip()
     start = time.perf_counter()
     remove_leftovers([target.parent])
     with _open(source) as container, _told(source, target), whole(target, target.suffix) as unfinished:
-        decoding = _decoding(container, detector, options, streams, report)
-        with decoding as decoder, _Writer(unfinished, container, report) as writer:
+        decoding = _decoding(container, detector, options, streams, clip)
+        with decoding as decoder, _Writer(unfinished, container, clip) as writer:
             _write_all(decoder, writer, options, temporal, progress, container.streams.video[0].frames or None)
-        if report.stopped and not report.frames:
+        if clip.stopped and not clip.frames:
             raise KeyboardInterrupt
-        if not report.frames:
+        if not clip.frames:
             raise UserError(f"{source} has no frame that can be decoded; it is damaged")
-    report.seen = seen_size(report.size, detector.size if options.size is None else options.size)
-    report.seconds = time.perf_counter() - start
-    return report
+    clip.seen = seen_size(clip.size, detector.size if options.size is None else options.size)
+    clip.seconds = time.perf_counter() - start
+    return clip
 
 
 @contextlib.contextmanager
@@ -191,16 +226,14 @@ def _told(source: Path, target: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _decoding(
-    container: Any, detector: EdgeDetector, options: Options, streams: int, report: Report
-) -> Iterator[_Decoder]:
+def _decoding(container: Any, detector: EdgeDetector, options: Options, streams: int, clip: Clip) -> Iterator[_Decoder]:
     """The thread that reads the clip, and `streams` workers for the network."""
     with ThreadPoolExecutor(streams) as workers:
         decoder = _Decoder(
             container,
             lambda picture: workers.submit(detector, picture, scales=options.scales, size=options.size),
             queue.Queue(_AHEAD * streams),
-            report,
+            clip,
         )
         thread = threading.Thread(target=decoder.run, name="decode")
         thread.start()
@@ -216,7 +249,7 @@ def _write_all(
     writer: _Writer,
     options: Options,
     temporal: float,
-    progress: Callable[[int, int | None], None],
+    progress: Progress,
     total: int | None,
 ) -> None:
     before: FloatMap | None = None
@@ -230,20 +263,20 @@ def _write_all(
                 edges = temporal * before + (1 - temporal) * edges
             before = edges
             writer.add(options.finish(nms(edges) if options.thin else edges), item.pts, item.duration)
-            progress(writer.report.frames, total)
+            progress(writer.clip.frames, total)
         if decoder.error is not None:
             raise decoder.error
     except KeyboardInterrupt:
-        writer.report.stopped = True
+        writer.clip.stopped = True
 
 
 class _Writer:
     """The new file. It is begun with the first frame, when the size is known; audio that comes before waits."""
 
-    def __init__(self, path: Path, source: Any, report: Report) -> None:
+    def __init__(self, path: Path, source: Any, clip: Clip) -> None:
         import av
 
-        self.report = report
+        self.clip = clip
         self._source = source
         self._container = av.open(str(path.absolute()), "w")  # relative, 12:30.mp4 would have a protocol
         self._video: Any = None
@@ -271,11 +304,11 @@ class _Writer:
         self._video.pix_fmt = "yuv420p" if height % 2 == width % 2 == 0 else "yuv444p"
         self._video.codec_context.time_base = video.time_base
         self._video.time_base = video.time_base
-        self.report.size = (height, width)
+        self.clip.size = (height, width)
         for stream in self._source.streams.audio[:1]:
             if stream.codec_context.name in self._container.supported_codecs:
                 self._audio = self._container.add_stream_from_template(stream)
-            self.report.audio = "left out" if self._audio is None else "copied"
+            self.clip.audio = "left out" if self._audio is None else "copied"
         for packet in self._early:
             self.copy(packet)
 
@@ -284,15 +317,15 @@ class _Writer:
 
         if self._video is None:
             self._begin(*edges.shape)
-        if edges.shape != self.report.size:  # some streams change their size midway
-            self.report.damaged += 1
+        if edges.shape != self.clip.size:  # some streams change their size midway
+            self.clip.damaged += 1
             return
         frame = av.VideoFrame.from_ndarray(to_8_bit(edges), format="gray")
         frame = frame.reformat(format=self._video.pix_fmt)
         frame.pts, frame.time_base = pts, self._video.codec_context.time_base
         self._durations[pts] = duration
         self._encode(frame)
-        self.report.frames += 1
+        self.clip.frames += 1
 
     def _encode(self, frame: Any) -> None:
         for packet in self._video.encode(frame):
@@ -308,17 +341,21 @@ class _Writer:
             self._container.mux(packet)
 
 
-def result_name(source: Path, folder: Path | None) -> Path:
-    """clip.edges.mp4 for clip.mp4, beside it or in a folder; MP4 for kinds that are not written."""
+def written_as(source: Path) -> str:
+    """The suffix of a video's result: its own, or that of MP4 for kinds that are not written."""
     suffix = source.suffix.lower()
-    return (folder or source.parent) / f"{source.stem}.edges{suffix if suffix in WRITTEN else '.mp4'}"
+    return suffix if suffix in WRITTEN else ".mp4"
+
+
+def is_clip(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
 
 
 def _open(path: Path) -> Any:
     try:
         import av
     except ImportError as error:
-        raise UserError("videos need PyAV; install it with: pip install 'pixeldiff[video]'") from error
+        raise needs("video", "a video", error) from error
     av.logging.set_level(None)  # damage is counted, not printed
     if not path.is_file():
         raise UserError(f"no file {path}; check the name")

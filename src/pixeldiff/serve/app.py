@@ -27,8 +27,9 @@ from starlette.requests import ClientDisconnect
 
 from pixeldiff import __version__, weights
 from pixeldiff.errors import UserError
+from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
-from pixeldiff.runtime.formats import FORMATS, Options
+from pixeldiff.runtime.formats import FORMATS
 from pixeldiff.runtime.sizes import seen_size
 from pixeldiff.serve.uploads import Refused, Room, decode, picture_bytes, read_body
 

@@ -47,10 +47,12 @@ class Objective(nn.Module):
         return loss
 
 
-def train(recipe: Recipe, out: str | Path, resume: bool = True) -> bool:
+def train(recipe: Recipe, out: str | Path, resume: bool = True, processes: Processes | None = None) -> bool:
     """Train to the end of the recipe; whether the end was reached (a signal stops the run early, resumably)."""
+    if processes is None:
+        with Processes() as these:
+            return train(recipe, out, resume, these)
     out = Path(out)
-    processes = Processes()
     keep_memory()
     run = Run(recipe, out, processes.device)
     state = None
@@ -82,9 +84,7 @@ def _train(run: Run, processes: Processes, state: dict[str, Any] | None) -> bool
     finally:
         if journal:
             journal.close()
-    finished = processes.share(finished)  # whether the first one could write it all
-    processes.close()
-    return finished
+    return bool(processes.share(finished))  # whether the first one could write it all
 
 
 def _steps(run: Run, processes: Processes, batches: Batches, journal: Journal | None, signals: Signals) -> bool:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 class Processes:
-    """This process among those that torchrun started, or alone."""
+    """This process among those that torchrun started, or alone; opened once, for all stages."""
 
     def __init__(self) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -39,8 +39,11 @@ class Processes:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
-    def close(self) -> None:
-        if self.world > 1:
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.world > 1 and kind is None:  # else the others may not come to say good-bye
             dist.destroy_process_group()
 
 

@@ -160,8 +160,10 @@ class Run:
 
     def _starts_from(self, initial_sha256: str) -> bool:
         """Whether the recipe's `initial` is this file: folders of runs are moved, and called from elsewhere."""
-        path = trained(self.recipe.initial) if self.recipe.initial else None
-        return path is not None and path.is_file() and sha256(path) == initial_sha256
+        try:
+            return bool(self.recipe.initial) and sha256(trained(self.recipe.initial)) == initial_sha256
+        except UserError:  # it is no longer there
+            return False
 
     def restore(self, state: dict[str, Any]) -> None:
         self.initial_sha256 = state.get("initial_sha256", "")
