@@ -52,12 +52,25 @@ def test_unknown_names_are_told_what_there_is():
 ROOMS = {
     "runtime": '''
 """Counts the stripes of a picture."""
+from pixeldiff.weights import runnable
+
 class Counter:
     def __init__(self, path, threads=None, streams=1):
-        self.count = int(path.read_text())
+        self.count = runnable(path, "stripes")[1]["count"]
     def __call__(self, picture):
         return self.count
 ''',
+    "bench": """
+def measure(path, threads, pictures, others):
+    return {"latency": {"9x9": {"runtime": dict.fromkeys(("median_ms", "p10_ms", "p90_ms"), 2.0)}}}
+""",
+    "export": """
+from pixeldiff.weights import trained
+
+def export(weights, destination, pattern=None):
+    destination.write_bytes(trained(weights).read_bytes())
+    return 0.0
+""",
     "evaluation": '''
 from dataclasses import dataclass, field
 from pixeldiff.evaluation import Outcome
@@ -115,9 +128,13 @@ def stripes(tmp_path, monkeypatch):
         runtime="made_up.runtime:Counter",
         evaluation="made_up.evaluation",
         robustness="made_up.robustness",
+        export="made_up.export:export",
+        bench="made_up.bench:measure",
     )
     monkeypatch.setitem(TASKS, "stripes", row)
-    (tmp_path / "net.str").write_text("6")
+    described = {"name": "net", "task": "stripes", "count": 6}
+    header = json.dumps({"__metadata__": {"pixeldiff": json.dumps(described)}}).encode()
+    (tmp_path / "net.str").write_bytes(len(header).to_bytes(8, "little") + header)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "made_up"]:
         del sys.modules[name]
@@ -140,6 +157,28 @@ def test_eval_knows_a_made_up_task(stripes, capsys):
     with pytest.raises(SystemExit):
         main(["eval", "--dataset", "bsds500", "--stretch", "3"])
     assert "--stretch is of stripes (zebras), and bsds500 of edges" in capsys.readouterr().err
+
+
+def test_models_bench_and_export_know_a_made_up_task(stripes, capsys, monkeypatch):
+    shipped = stripes / "shipped"
+    shipped.mkdir()
+    card = {"name": "net", "task": "stripes", "params": 1, "files": {".str": {"bytes": 10**6}}, "evenness": 2}
+    (shipped / "net.json").write_text(json.dumps(card))
+    content = (stripes / "net.str").read_bytes()
+    for suffix in (".str", ".safetensors"):
+        (shipped / f"net{suffix}").write_bytes(content)
+    monkeypatch.setattr("pixeldiff.weights.FOLDER", shipped)
+    assert run(capsys, "models").splitlines()[1].split() == ["net", "stripes", "1", "1.00", "MB", "evenness", "2.0"]
+    assert json.loads(run(capsys, "models", "--json", "-"))["results"][0]["task"] == "stripes"
+    measured = json.loads(run(capsys, "bench", "--json", "-"))["results"]
+    assert [(one["name"], one["task"]) for one in measured] == [("net", "stripes")]
+    assert "2.0 ms" in run(capsys, "bench", "--model", stripes / "net.str")
+    pytest.importorskip("torch")
+    with pytest.raises(SystemExit):
+        main(["export", "net", "--to", str(stripes / "new.onnx")])
+    assert "networks for stripes need a name that ends in .str" in capsys.readouterr().err
+    run(capsys, "export", "net", "--to", stripes / "new.str")
+    assert (stripes / "new.str").read_bytes() == content
 
 
 def test_robustness_knows_a_made_up_task(stripes, capsys):

@@ -20,7 +20,7 @@ def write(path: Path) -> None:
     with torch.no_grad():
         for side in model.sides:
             side.reduce.weight.mul_(40)
-    export_onnx(model, path, {"model": "small-random", "licence": "Apache-2.0"})
+    export_onnx(model, path, {"name": "small-random", "licence": "Apache-2.0"})
 
 
 if __name__ == "__main__":

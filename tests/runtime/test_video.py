@@ -17,7 +17,7 @@ from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
 from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import seen_size
+from pixeldiff.runtime.sizes import seen_size
 from pixeldiff.runtime.video import detect_video
 
 MS = Fraction(1, 1000)

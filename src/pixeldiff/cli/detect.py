@@ -18,14 +18,15 @@ import numpy as np
 from pixeldiff import image
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
-from pixeldiff.cli._network import complete_model, network_file
+from pixeldiff.cli._network import complete_model, one_of, open_network
 from pixeldiff.errors import UserError
 from pixeldiff.files import STREAM, Found, Job, destination, find_files, make_folder, plan_jobs
 from pixeldiff.machine import cores
 from pixeldiff.runtime import video
 from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import DEFAULT_SIZE, PAPER_SCALES, TASK, EdgeDetector, seen_size
+from pixeldiff.runtime.edges import DEFAULT, PAPER_SCALES, TASK, EdgeDetector
 from pixeldiff.runtime.formats import FORMATS, GROUNDS, SUFFIXES
+from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
 from pixeldiff.runtime.stream import Outcome, detect_files, share
 from pixeldiff.runtime.vector import STROKE, TOLERANCE
 from pixeldiff.runtime.video import is_clip
@@ -155,19 +156,17 @@ def detect(
     jobs = _plan(found, target, None if target or out is None else Path(out), options)
     threads = threads or cores()
     start = time.perf_counter()
-    with network_file(model or (None if weights else "tiny"), weights, ".onnx") as (_, file):
-        detector, outcomes = _run(file, jobs, options, temporal, threads)
+    with open_network(one_of(model or (None if weights else DEFAULT), weights), TASK, *_share(threads, jobs)) as opened:
+        outcomes = _run(opened.network, jobs, options, temporal)
     seconds = time.perf_counter() - start
     failed = report.failures(found, outcomes)
     if failed and len(inputs) == len(jobs) == 1 and not Path(inputs[0]).is_dir():
         raise UserError(failed[0]["error"])
-    more = report.totals(detector, outcomes, threads, seconds)
+    more = report.totals(opened.network, outcomes, threads, seconds)
     _json.write(json_target, "detect", report.results(outcomes), failed, given["overwrite"], **more)
     if target != STREAM and json_target != "-":
-        for sentence in report.sentences(outcomes, sum(not is_clip(job.source) for job in jobs), seconds):
-            click.echo(sentence)
-    for remark in report.remarks(outcomes, found, len(jobs), options.size is not None):
-        report.remark(remark)
+        report.say(report.sentences(outcomes, jobs, seconds))
+    report.remark(report.remarks(outcomes, found, len(jobs), options.size is not None))
     return report.exit_code(outcomes, failed)
 
 
@@ -211,15 +210,16 @@ def _plan(found: Found, target: Path | None, folder: Path | None, options: Optio
     return jobs
 
 
-def _run(
-    file: Path, jobs: Sequence[Job], options: Options, temporal: float, threads: int
-) -> tuple[EdgeDetector, list[Outcome]]:
+def _share(threads: int, jobs: Sequence[Job]) -> tuple[int, int]:
+    """(threads, streams) of the network; a video has pictures for all."""
+    return share(threads, threads if any(is_clip(job.source) for job in jobs) else len(jobs))
+
+
+def _run(detector: EdgeDetector, jobs: Sequence[Job], options: Options, temporal: float) -> list[Outcome]:
     """What became of the jobs, in the order of their names; they come as they are ready."""
     clips = [job for job in jobs if is_clip(job.source)]
     pictures = [job for job in jobs if not is_clip(job.source)]
-    each, streams = share(threads, threads if clips else len(pictures))
-    detector = EdgeDetector(file, threads=each, streams=streams)
     outcomes = list(report.with_progress(detect_files(detector, pictures, options), len(pictures)))
     if not report.count(outcomes, "full"):
         outcomes += video.detect_clips(detector, clips, options, temporal, report.show_progress)
-    return detector, sorted(outcomes, key=lambda one: str(one.job.source))
+    return sorted(outcomes, key=lambda one: str(one.job.source))

@@ -20,8 +20,9 @@ from pixeldiff import image
 from pixeldiff.errors import UserError
 from pixeldiff.files import STREAM, Job, NoRoomError, remove_leftovers, write_result
 from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import SIDES, EdgeDetector, Seen, see
+from pixeldiff.runtime.edges import SIDES, EdgeDetector
 from pixeldiff.runtime.formats import read_note
+from pixeldiff.runtime.sizes import Seen, see
 
 if TYPE_CHECKING:
     from pixeldiff.runtime.video import Clip
