@@ -32,6 +32,7 @@ def test_rows_are_found_by_name_and_by_data_set():
 @NEEDS_TORCH
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_piece_is_there(task):
+    pytest.importorskip("torch")
     assert all(map(callable, (load(task.runtime), load(task.export), load(task.bench))))
     for module, names in (
         (task.evaluation, ("Options", "prepare")),
@@ -163,6 +164,7 @@ def test_eval_knows_a_made_up_task(stripes, capsys):
 
 
 def test_robustness_knows_a_made_up_task(stripes, capsys):
+    pytest.importorskip("scipy")
     assert "--task [edges|classes|stripes]" in run(capsys, "robustness", "--help")
     pytest.importorskip("scipy")
     given = ("robustness", "--task", "stripes", "--model", stripes / "net.pdn", "--json", stripes / "r.json")
