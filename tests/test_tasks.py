@@ -10,7 +10,6 @@ import pytest
 from pixeldiff.cli import main
 from pixeldiff.errors import UserError
 from pixeldiff.tasks import TASKS, find_task, load, task_of_dataset
-from tests.extras import NEEDS_TORCH
 
 
 def test_the_table_imports_nothing_of_the_house():
@@ -29,11 +28,10 @@ def test_rows_are_found_by_name_and_by_data_set():
     assert len(datasets) == len(set(datasets))
 
 
-@NEEDS_TORCH
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_piece_is_there(task):
     pytest.importorskip("torch")
-    assert all(map(callable, (load(task.runtime), load(task.export), load(task.bench))))
+    assert all(map(callable, (load(task.runtime), load(task.export))))
     for module, names in (
         (task.evaluation, ("Options", "prepare")),
         (task.robustness, ("LAYOUT", "prepare")),
@@ -54,24 +52,24 @@ def test_unknown_names_are_told_what_there_is():
 
 ROOMS = {
     "runtime": '''
-from pixeldiff.weights import describe
+"""Counts the stripes of a picture."""
+from pixeldiff.weights import runnable
 
 class Counter:
-    """Counts the stripes of a picture."""
     def __init__(self, path, threads=None, streams=1):
-        self.count = describe(path)["stripes"]
+        self.count = runnable(path, "stripes")[1]["count"]
     def __call__(self, picture):
         return self.count
-
-def measure(path, threads, pictures, others):
-    times = dict.fromkeys(("median_ms", "p10_ms", "p90_ms"), Counter(path)(None))
-    return {"latency": {"1x1": {"runtime": times, **others}}}
 ''',
+    "bench": """
+def measure(path, threads, pictures, others):
+    return {"latency": {"9x9": {"runtime": dict.fromkeys(("median_ms", "p10_ms", "p90_ms"), 2.0)}}}
+""",
     "export": """
-import shutil
+from pixeldiff.weights import trained
 
 def export(weights, destination, pattern=None):
-    shutil.copy(weights, destination)
+    destination.write_bytes(trained(weights).read_bytes())
     return 0.0
 """,
     "evaluation": '''
@@ -115,7 +113,7 @@ class Scorer:
 
 @pytest.fixture
 def stripes(tmp_path, monkeypatch):
-    """The row of a task that nobody has heard of; its networks know one number."""
+    """The row of a task that nobody has heard of; its networks are files that hold a number."""
     package = tmp_path / "made_up"
     package.mkdir()
     for room, text in {"__init__": "", **ROOMS}.items():
@@ -125,20 +123,19 @@ def stripes(tmp_path, monkeypatch):
         TASKS["edges"],
         name="stripes",
         does="stripes of zebras",
-        suffix=".pdn",
+        suffix=".str",
         scores={"evenness": "evenness {:.1f}"},
         datasets=("zebras",),
         runtime="made_up.runtime:Counter",
         evaluation="made_up.evaluation",
         robustness="made_up.robustness",
         export="made_up.export:export",
-        bench="made_up.runtime:measure",
+        bench="made_up.bench:measure",
     )
     monkeypatch.setitem(TASKS, "stripes", row)
-    described = json.dumps({"task": "stripes", "stripes": 6})
-    header = json.dumps({"__metadata__": {"pixeldiff": described}}).encode()
-    for name in ("net.pdn", "trained.safetensors"):
-        (tmp_path / name).write_bytes(len(header).to_bytes(8, "little") + header)
+    described = {"name": "net", "task": "stripes", "count": 6}
+    header = json.dumps({"__metadata__": {"pixeldiff": json.dumps(described)}}).encode()
+    (tmp_path / "net.str").write_bytes(len(header).to_bytes(8, "little") + header)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "made_up"]:
         del sys.modules[name]
@@ -155,7 +152,7 @@ def run(capsys, *arguments: object) -> str:
 def test_eval_knows_a_made_up_task(stripes, capsys):
     helped = run(capsys, "eval", "--help")
     assert "Stripes (--dataset zebras):\n  How evenly a network counts the stripes of zebras.\n  --stretch" in helped
-    given = ("eval", "--dataset", "zebras", "--weights", stripes / "net.pdn", "--stretch", 3, "--thresholds", 5)
+    given = ("eval", "--dataset", "zebras", "--weights", stripes / "net.str", "--stretch", 3, "--thresholds", 5)
     assert run(capsys, *given) == "net: evenness 2.0\n"
     assert json.loads(run(capsys, *given, "--json", "-"))["results"] == [{"name": "net", "evenness": 2.0}]
     with pytest.raises(SystemExit):
@@ -163,37 +160,35 @@ def test_eval_knows_a_made_up_task(stripes, capsys):
     assert "--stretch is of stripes (zebras), and bsds500 of edges" in capsys.readouterr().err
 
 
+def test_models_bench_and_export_know_a_made_up_task(stripes, capsys, monkeypatch):
+    shipped = stripes / "shipped"
+    shipped.mkdir()
+    card = {"name": "net", "task": "stripes", "params": 1, "files": {".str": {"bytes": 10**6}}, "evenness": 2}
+    (shipped / "net.json").write_text(json.dumps(card))
+    content = (stripes / "net.str").read_bytes()
+    for suffix in (".str", ".safetensors"):
+        (shipped / f"net{suffix}").write_bytes(content)
+    monkeypatch.setattr("pixeldiff.weights.FOLDER", shipped)
+    assert run(capsys, "models").splitlines()[1].split() == ["net", "stripes", "1", "1.00", "MB", "evenness", "2.0"]
+    assert json.loads(run(capsys, "models", "--json", "-"))["results"][0]["task"] == "stripes"
+    measured = json.loads(run(capsys, "bench", "--json", "-"))["results"]
+    assert [(one["name"], one["task"]) for one in measured] == [("net", "stripes")]
+    assert "2.0 ms" in run(capsys, "bench", "--model", stripes / "net.str")
+    pytest.importorskip("torch")
+    with pytest.raises(SystemExit):
+        main(["export", "net", "--to", str(stripes / "new.onnx")])
+    assert "networks for stripes need a name that ends in .str" in capsys.readouterr().err
+    run(capsys, "export", "net", "--to", stripes / "new.str")
+    assert (stripes / "new.str").read_bytes() == content
+
+
 def test_robustness_knows_a_made_up_task(stripes, capsys):
     pytest.importorskip("scipy")
     assert "--task [edges|classes|stripes]" in run(capsys, "robustness", "--help")
-    pytest.importorskip("scipy")
-    given = ("robustness", "--task", "stripes", "--model", stripes / "net.pdn", "--json", stripes / "r.json")
+    given = ("robustness", "--task", "stripes", "--model", stripes / "net.str", "--json", stripes / "r.json")
     printed = run(capsys, *given)
     assert [line.split() for line in printed.splitlines() if "(L" in line] == [
         ["net", "(L5)", "|", "11.0"],
         ["net", "(L1)", "|", "7.0"],
     ]
     assert run(capsys, *given) == printed  # from the file
-
-
-def test_models_and_bench_know_a_made_up_task(stripes, capsys, monkeypatch):
-    shipped = stripes / "weights"
-    shipped.mkdir()
-    (stripes / "net.pdn").rename(shipped / "zebra.pdn")
-    card = {"name": "zebra", "task": "stripes", "params": 1, "files": {".pdn": {"bytes": 20_000}}, "evenness": 0.75}
-    (shipped / "zebra.json").write_text(json.dumps(card))
-    monkeypatch.setattr("pixeldiff.weights.FOLDER", shipped)
-    assert run(capsys, "models").splitlines()[1].split() == ["zebra", "stripes", "1", "0.02", "MB", "evenness", "0.8"]
-    (listed,) = json.loads(run(capsys, "models", "--json", "-"))["results"]
-    assert (listed["task"], listed["evenness"], listed["file_bytes"]) == ("stripes", 0.75, 20_000)
-    assert run(capsys, "bench").splitlines()[1:] == ["zebra", "        1x1 runtime             6.0 ms (6.0 to 6.0)"]
-
-
-@NEEDS_TORCH
-def test_export_knows_a_made_up_task(stripes, capsys):
-    given, written = stripes / "trained.safetensors", stripes / "new.pdn"
-    assert "within 0.0e+00 of the network" in run(capsys, "export", given, "--to", written)
-    assert written.read_bytes() == given.read_bytes()
-    with pytest.raises(SystemExit):
-        main(["export", str(given), "--to", str(stripes / "new.onnx")])
-    assert "networks for stripes need a name that ends in .pdn" in capsys.readouterr().err

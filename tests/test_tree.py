@@ -1,4 +1,4 @@
-"""docs/architecture.md shows the tree as it is: every file of the package and of native/ has a line, none is stale."""
+"""docs/architecture.md shows the tree as it is: every file of the package and of native/ has its line, none stale."""
 
 import itertools
 import re
