@@ -131,21 +131,26 @@ def destination(
 ) -> Path | None:
     """The file that -o names, for one input and a name with a `written` suffix; None where it names a folder.
 
-    `known` are suffixes that no folder would have."""
+    `known` are suffixes that no folder for several results would have."""
     several = len(inputs) > 1 or Path(inputs[0]).is_dir()
-    suffix = Path(out or "").suffix.lower()
-    as_folder = out is not None and names_folder(out)
-    as_file = out == "-" or (suffix in written and not as_folder)
-    if "-" in inputs and (several or not as_file):
+    file = Path(out) if out and _names_file(out, written, known if several else None) else None
+    if "-" in inputs and (several or file is None):
         raise UserError("- is stdin; give it alone, and with -o FILE, or with -o - for stdout")
-    if as_file and several:
+    if file and several:
         raise UserError(f"-o {out} is one file, but there are several inputs; give a folder")
-    if suffix and not as_file and not as_folder and (suffix in known or not several):
+    if file == STREAM and sys.stdout.isatty():
+        raise UserError("-o - writes a file to stdout, which is a terminal; send it on: -o - > edges.png")
+    return file
+
+
+def _names_file(out: str, written: Collection[str], known: Collection[str] | None) -> bool:
+    suffix = Path(out).suffix.lower()
+    if out == "-" or names_folder(out) or not suffix:
+        return out == "-"
+    if suffix not in written and (known is None or suffix in known):
         kinds = " ".join(written)
         raise UserError(f"-o {out}: results are not written as {suffix}; use {kinds}, or {out}/ for a folder")
-    if out == "-" and sys.stdout.isatty():
-        raise UserError("-o - writes a file to stdout, which is a terminal; send it on: -o - > edges.png")
-    return Path(out) if as_file and out else None
+    return suffix in written
 
 
 def names_folder(out: str) -> bool:

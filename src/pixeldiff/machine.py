@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -39,6 +38,8 @@ def commit(file: Path) -> str:
 
 def describe(threads: int, file: Path | None = None) -> dict[str, Any]:
     """What a figure was measured on; for a script of a clone also the commit, and how busy the machine was."""
+    import importlib.metadata  # slow, and of no use to those who ask for cores
+
     where = {"commit": commit(file), "load": round(os.getloadavg()[0], 2)} if file else {}
     return {
         **where,

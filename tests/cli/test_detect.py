@@ -524,7 +524,8 @@ def test_the_command_runs_in_a_process_of_its_own_without_torch(photo, edge_onnx
         "import sys, pixeldiff.cli\n"
         f"try: pixeldiff.cli.main(['detect', {str(photo)!r}, '--thin', '--weights', {str(edge_onnx)!r}])\n"
         "except SystemExit as stop: code = stop.code\n"
-        "heavy = {'torch', 'scipy', 'matplotlib', 'rich', 'onnx', 'skimage'} & set(sys.modules)\n"
+        "slow = {'torch', 'scipy', 'matplotlib', 'rich', 'onnx', 'skimage', 'av', 'importlib.metadata'}\n"
+        "heavy = slow & set(sys.modules)\n"
         "sys.exit(f'code {code}, imported {heavy}' if code or heavy else 0)\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pixeldiff.files import KEPT, Found
+from pixeldiff.files import KEPT, Found, Job
 from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.stream import Outcome
 from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
@@ -49,8 +49,14 @@ def with_progress(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
             yield outcome
 
 
-def remark(text: str) -> None:
-    click.echo("pixeldiff: " + " ".join(text.split()), err=True)
+def say(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        click.echo(sentence)
+
+
+def remark(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        click.echo("pixeldiff: " + " ".join(sentence.split()), err=True)
 
 
 def count(outcomes: Sequence[Outcome], status: str) -> int:
@@ -97,9 +103,9 @@ def failures(found: Found, outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     return [{"input": given, "error": why} for given, why in (*found.missing.items(), *bad) if why]
 
 
-def sentences(outcomes: Sequence[Outcome], pictures: int, seconds: float) -> Iterator[str]:
+def sentences(outcomes: Sequence[Outcome], jobs: Sequence[Job], seconds: float) -> Iterator[str]:
     """One for all pictures, one for each video."""
-    if pictures:
+    if pictures := sum(not is_clip(job.source) for job in jobs):
         yield _picture_sentence([one for one in outcomes if not is_clip(one.job.source)], pictures, seconds)
     for one in outcomes:
         if is_clip(one.job.source) and one.files:

@@ -156,8 +156,7 @@ def detect(
     jobs = _plan(found, target, None if target or out is None else Path(out), options)
     threads = threads or cores()
     start = time.perf_counter()
-    each, streams = share(threads, threads if any(is_clip(job.source) for job in jobs) else len(jobs))
-    with open_network(one_of(model or (None if weights else DEFAULT), weights), TASK, each, streams) as opened:
+    with open_network(one_of(model or (None if weights else DEFAULT), weights), TASK, *_share(threads, jobs)) as opened:
         outcomes = _run(opened.network, jobs, options, temporal)
     seconds = time.perf_counter() - start
     failed = report.failures(found, outcomes)
@@ -166,10 +165,8 @@ def detect(
     more = report.totals(opened.network, outcomes, threads, seconds)
     _json.write(json_target, "detect", report.results(outcomes), failed, given["overwrite"], **more)
     if target != STREAM and json_target != "-":
-        for sentence in report.sentences(outcomes, sum(not is_clip(job.source) for job in jobs), seconds):
-            click.echo(sentence)
-    for remark in report.remarks(outcomes, found, len(jobs), options.size is not None):
-        report.remark(remark)
+        report.say(report.sentences(outcomes, jobs, seconds))
+    report.remark(report.remarks(outcomes, found, len(jobs), options.size is not None))
     return report.exit_code(outcomes, failed)
 
 
@@ -211,6 +208,11 @@ def _plan(found: Found, target: Path | None, folder: Path | None, options: Optio
         make_folder(place)
     options.encode(np.zeros((1, 1), np.float32), np.zeros((1, 1, 3), np.uint8))  # what Pillow here cannot write
     return jobs
+
+
+def _share(threads: int, jobs: Sequence[Job]) -> tuple[int, int]:
+    """(threads, streams) of the network; a video has pictures for all."""
+    return share(threads, threads if any(is_clip(job.source) for job in jobs) else len(jobs))
 
 
 def _run(detector: EdgeDetector, jobs: Sequence[Job], options: Options, temporal: float) -> list[Outcome]:
