@@ -30,6 +30,7 @@ def test_rows_are_found_by_name_and_by_data_set():
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_piece_is_there(task):
+    pytest.importorskip("torch")
     assert all(map(callable, (load(task.runtime), load(task.export))))
     for module, names in (
         (task.evaluation, ("Options", "prepare")),
@@ -182,6 +183,7 @@ def test_models_bench_and_export_know_a_made_up_task(stripes, capsys, monkeypatc
 
 
 def test_robustness_knows_a_made_up_task(stripes, capsys):
+    pytest.importorskip("scipy")
     assert "--task [edges|classes|stripes]" in run(capsys, "robustness", "--help")
     given = ("robustness", "--task", "stripes", "--model", stripes / "net.str", "--json", stripes / "r.json")
     printed = run(capsys, *given)
