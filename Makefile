@@ -1,16 +1,22 @@
 # The two commands of the README are `make demo` and `make test`.
 VENV ?= .venv
+PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check
+PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test lint sanitize fuzz-native web clean
+.PHONY: demo test test-plain lint check-native fuzz-native web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
 	@echo "The edges are in demo-out/coffee.edges.png"
 
-test: $(VENV)/test lint
+# Lint and types, the light rooms as users have them, then everything.
+test: lint test-plain
 	$(PY) -m pytest -n auto
+
+# What needs no extra, in an environment of the plain install: no torch, no scipy.
+test-plain: $(PLAIN)/test
+	$(PLAIN)/bin/python -m pytest -n auto
 
 lint: $(VENV)/test
 	$(VENV)/bin/ruff check .
@@ -18,10 +24,10 @@ lint: $(VENV)/test
 	$(VENV)/bin/mypy
 
 # The C++ kernels under the address and undefined-behaviour sanitizers; needs cmake and a compiler, no Python.
-sanitize:
-	cmake -S . -B build/sanitize -DPIXELDIFF_SANITIZE=ON
-	cmake --build build/sanitize
-	build/sanitize/kernel_tests
+check-native:
+	cmake -S . -B build/check -DPIXELDIFF_SANITIZE=ON
+	cmake --build build/check --parallel
+	build/check/kernel_tests
 
 # The kernels on bytes that libFuzzer makes up, for SECONDS; needs cmake and clang.
 fuzz-native: SECONDS ?= 600
@@ -38,19 +44,23 @@ web: web/node_modules/.package-lock.json
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	cd web && npm install --no-audit --no-fund
 
-$(PY):
-	python3 -m venv $(VENV)
+%/bin/python:
+	python3 -m venv $*
 
 # Stamps: reinstall when what is installed has changed.
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f -not -path '*/__pycache__/*')
 
 $(VENV)/plain: $(PY) $(SOURCES)
-	$(PIP) install -q .
+	$(PY) $(PIP) install -q .
 	@touch $@
 
 $(VENV)/test: $(PY) $(SOURCES)
-	$(PIP) install -q ".[test]"
+	$(PY) $(PIP) install -q ".[test]"
+	@touch $@
+
+$(PLAIN)/test: $(PLAIN)/bin/python $(SOURCES)
+	$(PLAIN)/bin/python $(PIP) install -q . pytest pytest-xdist
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build demo-out web/dist web/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(PLAIN) build demo-out web/dist web/node_modules .mypy_cache .ruff_cache .pytest_cache

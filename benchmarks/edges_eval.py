@@ -68,7 +68,8 @@ def agreement(pictures: list[Picture]) -> dict[str, int]:
 
 
 def count_all(levels: np.ndarray, truths: np.ndarray, radius: float) -> np.ndarray:
-    return np.array(_native.count_boundary(levels, LEVELS, True, truths, radius)).T
+    result: np.ndarray = np.array(_native.count_boundary(levels, LEVELS, True, truths, radius)).T
+    return result
 
 
 def count_afresh(levels: np.ndarray, truths: np.ndarray, radius: float) -> np.ndarray:
@@ -145,7 +146,7 @@ def _mosaic(pictures: list[Picture], side: int) -> Picture:
 
 def whole(maps: Path, data: Path) -> dict[str, float]:
     """The command line on the whole test set, in a process of its own."""
-    arguments = ["-m", "pixeldiff", "eval", str(maps), "--dataset", "bsds500", "--data", str(data), "--workers", "2"]
+    arguments = ["-m", "pixeldiff", "eval", str(maps), "--dataset", "bsds500", "--data", str(data), "--threads", "2"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=sys.stderr)

@@ -37,9 +37,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def measure(name: str, model: str, seconds: float) -> dict[str, float]:
     """Pictures per second and the loader's share of one variant, in this process."""
     from pixeldiff.nn.layers import PDConv2d
-    from pixeldiff.training.loop import Objective, keep_memory, make_loader
+    from pixeldiff.training.batches import make_loader
+    from pixeldiff.training.loop import Objective
+    from pixeldiff.training.order import Positions
+    from pixeldiff.training.processes import keep_memory
     from pixeldiff.training.recipe import parse_recipe
-    from pixeldiff.training.run import Positions, Run
+    from pixeldiff.training.run import Run
 
     options = dict(VARIANTS[name])
     if options.pop("keep_memory"):

@@ -1,20 +1,40 @@
-"""Shared fixtures: where the data lies, and a fixed seed for every test."""
+"""Shared fixtures: where the data lies, pictures, a small network. Nothing here needs more than the plain install."""
 
+import importlib.util
 import os
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
+
+from tests.references import small_network
+
+# Tests that are about what an extra brings; the others run everywhere, and take from `extras` what they compare with.
+NEEDS = {
+    "torch": ("nn", "models", "training", "export", "analysis", "studies", "fuzz", "test_fuzz.py"),
+    "scipy": ("robustness", "cli/test_corrupt.py", "cli/test_robustness.py"),
+    "fastapi": ("serve/test_serve.py",),
+    "av": ("runtime/test_video.py",),
+}
+ABSENT = [module for module in NEEDS if importlib.util.find_spec(module) is None]
+collect_ignore = [path for module in ABSENT for path in NEEDS[module]]
+
+
+def pytest_report_header() -> list[str]:
+    return [f"without {module}, so without tests/{', tests/'.join(NEEDS[module])}" for module in ABSENT]
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     """Test tensors are small; one thread is quicker than two, steadier on a busy machine, and leaves a fork no pool."""
-    torch.set_num_threads(1)
+    if "torch" not in ABSENT:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -32,19 +52,19 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(scope="session")
-def edge_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small edge network with random weights, as `pixeldiff export` writes it; its maps span most of [0, 1]."""
-    from pixeldiff.export.onnx import export_onnx
-    from pixeldiff.models import create_model
+def edge_onnx() -> Path:
+    """A small edge network with random weights."""
+    return small_network.FILE
 
-    torch.manual_seed(0)
-    model = create_model("tiny", width=8, side_channels=4)
-    with torch.no_grad():
-        for side in model.sides:
-            side.reduce.weight.mul_(40)
-    path = tmp_path_factory.mktemp("weights") / "small-random.onnx"
-    export_onnx(model, path, {"name": "small-random", "licence": "Apache-2.0"})
-    return path
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are saved, so that a test may look at what they show."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    figures: list[Any] = []
+    save = figure.savefig
+    monkeypatch.setattr(figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k))[1])
+    return figures
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch.nn.functional as F
 from PIL import Image
-from torch import from_numpy
 
 from pixeldiff import UserError, image
 from pixeldiff.files import write_whole
 from tests.conftest import BAD_PICTURES
+from tests.extras import optional
+
+F = optional("torch.nn.functional")
+from_numpy = optional("torch").from_numpy
 
 
 @pytest.fixture

@@ -9,12 +9,15 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
 import pixeldiff
+from tests.extras import optional
+
+httpx = optional("httpx")
+
 
 ROOT = Path(__file__).parents[1]
 QUIET_SECONDS = 12  # onnxruntime 1.31 looks its maker up some 9 s after it was imported

@@ -1,6 +1,7 @@
-"""The README is true: its commands and snippets run, its links lead somewhere, its table is what the cards say."""
+"""README and docs are true: commands have their options, snippets run, links lead somewhere, the table is the cards."""
 
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -8,33 +9,43 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from pixeldiff.weights import cards
+from tests.extras import optional
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
-COMMANDS = [
-    shlex.split(line, comments=True)
-    for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S)
-    for line in block.splitlines()
-    if line.startswith("pixeldiff ")
-]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "comfyui/README.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def commands(page: Path) -> list[list[str]]:
+    """The lines of a page's code blocks, fenced or indented, that begin with `pixeldiff`."""
+    lines = page.read_text().replace("\\\n", " ").splitlines()
+    shown = (line.removeprefix("    ") for line in lines if line.startswith(("pixeldiff ", "    pixeldiff ")))
+    return [shlex.split(line, comments=True) for line in shown]
+
+
+COMMANDS = {" ".join(words): words for page in PAGES for words in commands(page)}
+README = commands(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_commands_have_the_options_they_are_shown_with(words):
-    command = getattr(importlib.import_module(f"pixeldiff.cli.{words[1]}"), words[1])
+    command: click.Command = getattr(importlib.import_module(f"pixeldiff.cli.{words[1]}"), words[1])
     command.make_context(words[1], words[2:])
-    assert all((ROOT / word).exists() for word in words if word.startswith("recipes/"))
+    if words[1] == "train":
+        optional("pixeldiff.training.recipe_file").read_file(words[2])
 
 
 def test_detect_commands_run(tmp_path):
     (tmp_path / "photos").mkdir()
     for name in ("photo.jpg", "photos/a.jpg"):
         shutil.copy(ROOT / "docs/images/chelsea.jpg", tmp_path / name)
-    shown = [words[1:] for words in COMMANDS if words[1] == "detect"]
+    shown = [words[1:] for words in README if words[1] == "detect"]
     for words in shown:
         subprocess.run([sys.executable, "-m", "pixeldiff", *words], cwd=tmp_path, check=True, timeout=120)
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.edges.*")}
@@ -43,19 +54,40 @@ def test_detect_commands_run(tmp_path):
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_snippets_run(snippet, monkeypatch):
+    if "create_model" in snippet:
+        pytest.importorskip("torch")
     monkeypatch.chdir(ROOT)
     exec(compile(snippet, "README.md", "exec"), {})
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
-        assert target.startswith("https://") or (ROOT / target).exists(), target
+def anchors(page: Path) -> set[str]:
+    """What a link into a page may name: its headings, as they are addressed."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_table_is_the_cards():
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        if name.startswith("https://"):
+            continue
+        linked = page.parent / name if name else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_the_table_is_the_cards_and_the_bench():
+    figures = json.loads((ROOT / "benchmarks/results/bench.json").read_text())["models"]
     edge_cards = {name: card for name, card in cards().items() if card["task"] == "edges"}
-    rows = {row[0]: row[1:] for row in re.findall(r"^\| ([a-z-]+) \| ([\d,]+) \| (\.\d+) / (\.\d+) \|", TEXT, re.M)}
-    assert rows == {
-        name: (f"{card['params']:,}", f"{card['ods']:.3f}"[1:], f"{card['ois']:.3f}"[1:])
+    row = r"^\| ([a-z-]+) \| ([\d,]+) \| (\.\d+) / (\.\d+) \| (\d+) \| (\d\.\d) MB \|"
+    assert {name: tuple(cells) for name, *cells in re.findall(row, TEXT, re.M)} == {
+        name: (
+            f"{card['params']:,}",
+            f"{card['ods']:.3f}"[1:],
+            f"{card['ois']:.3f}"[1:],
+            f"{figures[name]['latency']['481x321']['runtime']['median_ms']:.0f}",
+            f"{card['files']['.onnx']['bytes'] / 1e6:.1f}",
+        )
         for name, card in edge_cards.items()
     }

@@ -1,7 +1,7 @@
 """Put the weights of a run into the package: safetensors, the file that runs, and a card.
 
-    pixeldiff eval --weights runs/tiny/last.safetensors --dataset bsds500 --data BSDS500 --json tiny.json
-    python tools/ship.py tiny runs/tiny/last.safetensors tiny.json --recipe recipes/pidinet-tiny-bsds500.toml \
+    pixeldiff eval --weights runs/tiny/final/last.safetensors --dataset bsds500 --data BSDS500 --json tiny.json
+    python tools/ship.py tiny runs/tiny/final/last.safetensors tiny.json --recipe edges/tiny --stage final \
         --data "BSDS500 train + val" --note "what a reader should know"
 
 How its file ends, what its scores are called and which command gives them stands in the table of tasks.
@@ -27,10 +27,15 @@ FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed pac
 
 
 def decisive(recipe: Recipe) -> dict[str, Any]:
-    """The parts of a recipe that change what is learned."""
+    """The parts of a recipe that change what is learned, but for where its first weights lay."""
     table = as_table(recipe)
-    parts = {key: table[key] for key in ("task", "model", "data", "loss", "optimizer", "schedule", "seed", "initial")}
+    parts = {key: table[key] for key in ("task", "model", "data", "loss", "optimizer", "schedule", "seed")}
     return {**parts, **{f"loop.{key}": table["loop"][key] for key in ("batch", "accumulate", "ema")}}
+
+
+def recipe_words(facts: dict[str, str]) -> dict[str, str]:
+    """Which recipe: its name, and the run or the stage that it was."""
+    return {key: facts[key] for key in ("recipe", "run", "stage") if facts.get(key)}
 
 
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
         "files": {path.suffix: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files},
         **{key: round(scores[key], 4) for key in task.scores},
         "command": task.command.format(name=name),
-        "recipe": facts["recipe"],
+        **recipe_words(facts),
         "commit": described["commit"],
         "data": facts["data"],
         "wall_clock_hours": described["wall_clock_hours"],
@@ -65,7 +70,7 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
         raise click.UsageError(
             f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json`"
         )
-    _check_facts(name, described, facts["recipe"])
+    _check_facts(name, described, recipe_words(facts))
     save_model(load_model(weights), FOLDER / f"{name}.safetensors", {**described, "licence": task.licence})
     load(task.export)(FOLDER / f"{name}.safetensors", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
@@ -73,11 +78,13 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     return path
 
 
-def _check_facts(name: str, described: dict[str, Any], recipe: str) -> None:
+def _check_facts(name: str, described: dict[str, Any], words: dict[str, str]) -> None:
     """The file was trained by the recipe that the card will name, and is the network of that name."""
-    inside, named = decisive(parse_recipe(described["recipe"])), decisive(read_recipe(ROOT / recipe))
+    inside, named = decisive(parse_recipe(described["recipe"])), decisive(read_recipe(**words))
     if other := [key for key in inside if inside[key] != named[key]]:
-        raise click.UsageError(f"{recipe} is not what these weights were trained with: {', '.join(other)} differ")
+        raise click.UsageError(
+            f"{' '.join(words.values())} is not what these weights were trained with: {', '.join(other)} differ"
+        )
     variants = pidinet.VARIANTS
     if name in variants and dataclasses.asdict(variants[name]) != described["config"]:
         raise click.UsageError(f"these are not the weights of a {name}: their network has another configuration")
@@ -87,12 +94,14 @@ def _check_facts(name: str, described: dict[str, Any], recipe: str) -> None:
 @click.argument("name")
 @click.argument("weights", type=click.Path(path_type=Path, exists=True))
 @click.argument("scores", type=click.Path(path_type=Path, exists=True))
-@click.option("--recipe", required=True, help="The recipe's path in the repository.")
+@click.option("--recipe", required=True, help="The shipped recipe, edges/tiny and so on.")
+@click.option("--run", default="", help="Which run of it.")
+@click.option("--stage", default="", help="Which stage of it.")
 @click.option("--data", required=True, help="What it was trained on, in words.")
 @click.option("--note", required=True, help="What a reader should know.")
-def main(name: str, weights: Path, scores: Path, recipe: str, data: str, note: str) -> None:
+def main(name: str, weights: Path, scores: Path, **facts: str) -> None:
     """NAME in the package, its WEIGHTS (.safetensors of a run), its SCORES (`pixeldiff eval --json`)."""
-    print(ship(name, weights, json.loads(scores.read_text()), recipe=recipe, data=data, note=note))
+    print(ship(name, weights, json.loads(scores.read_text()), **facts))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The reduced CIFAR-100 study: trains recipes/quarter-*-cifar100.toml and writes its table.
+"""The reduced CIFAR-100 study: trains the runs of classes/cifar100-quarter and writes its table.
 
     PIXELDIFF_DATA=... python benchmarks/studies/cifar100_study.py --out runs/study [--jobs 2] [--table]
 
@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPE, SEEDS = "classes/cifar100-quarter", (0, 1, 2)  # the pair with each seed, all else with the first
 PAIR = ("vanilla", "bicpdc")
 ORDER = ("vanilla", "bicpdc", "float", "biapdc", "share0.1", "share0.4", "share0.8", "lbp-random", "lbp-uniform")
 WORDS = {
@@ -36,29 +35,23 @@ WORDS = {
 }
 
 
-def recipes() -> list[Path]:
-    """Every recipe of the study: the paired ones seed by seed, then the single runs."""
-    found = [path for name in ORDER for path in RECIPES.glob(f"quarter-{name}*-cifar100.toml")]
-    return sorted(found, key=lambda path: (name_of(path) not in PAIR, seed_of(path), ORDER.index(name_of(path))))
+def runs() -> list[tuple[str, int]]:
+    """Every run of the study and its seed: the paired ones seed by seed, then the single runs."""
+    return [*((name, seed) for seed in SEEDS for name in PAIR), *((name, SEEDS[0]) for name in ORDER[len(PAIR) :])]
 
 
-def name_of(path: Path) -> str:
-    return re.sub(r"(-seed\d+)?-cifar100$", "", path.stem).removeprefix("quarter-")
+def folder(out: Path, name: str, seed: int) -> Path:
+    return out / f"{name}-seed{seed}"
 
 
-def seed_of(path: Path) -> int:
-    match = re.search(r"-seed(\d+)-", path.stem)
-    return int(match[1]) if match else 0
-
-
-def train(path: Path, out: Path, threads: int) -> None:
-    run = out / path.stem
+def train(name: str, seed: int, out: Path, threads: int) -> None:
+    run = folder(out, name, seed)
     run.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with (run / "log.txt").open("a") as log:
-        command = [sys.executable, "-m", "pixeldiff", "train", str(path), "--out", str(run)]
-        subprocess.run(command, env=environment, stdout=log, stderr=log, check=True)
-    print(f"{path.stem}: {scores(run)}", flush=True)
+        words = ["train", RECIPE, "--run", name, "--set", f"seed={seed}", "--out", str(run)]
+        subprocess.run([sys.executable, "-m", "pixeldiff", *words], env=environment, stdout=log, stderr=log, check=True)
+    print(f"{run.name}: {scores(run)}", flush=True)
 
 
 def scores(run: Path) -> dict[str, float] | None:
@@ -73,10 +66,10 @@ def scores(run: Path) -> dict[str, float] | None:
 def collect(out: Path) -> dict[str, dict[int, dict[str, float]]]:
     """network -> seed -> scores, of what is finished."""
     table: dict[str, dict[int, dict[str, float]]] = {}
-    for path in recipes():
-        found = scores(out / path.stem)
+    for name, seed in runs():
+        found = scores(folder(out, name, seed))
         if found is not None:
-            table.setdefault(name_of(path), {})[seed_of(path)] = found
+            table.setdefault(name, {})[seed] = found
     return table
 
 
@@ -124,7 +117,7 @@ def main() -> None:
     if not options.table:
         threads = max(1, (os.cpu_count() or 1) // options.jobs)
         with ThreadPoolExecutor(options.jobs) as pool:
-            list(pool.map(lambda path: train(path, options.out, threads), recipes()))
+            list(pool.map(lambda run: train(run[0], run[1], options.out, threads), runs()))
     table = collect(options.out)
     result = {"runs": table, "bicpdc_minus_vanilla": paired_difference(table)}
     for name, text in (("study.json", json.dumps(result, indent=1) + "\n"), ("study.md", as_markdown(table))):

@@ -1,9 +1,9 @@
-"""The runs behind the shipped edge networks: a table for docs/training.md and the curves of ODS over hours.
+"""The runs behind the shipped edge networks: a table for docs/results/training.md and the curves of ODS over hours.
 
 python benchmarks/studies/edge_training.py [--plot docs/images/training.png]
 
-benchmarks/results/edge_training.json has one entry per run: its recipe, the run it starts from, how many windows, and
-`points` of (hours into the run, ODS on BSDS500 test), the last one with OIS and AP. Each was scored by
+benchmarks/results/edge_training.json has one entry per run: its recipe and stage, the one it starts from, how many
+windows, and `points` of (hours into the run, ODS on BSDS500 test), the last one with OIS and AP. Each was scored by
 `pixeldiff eval --weights weights/<step>.safetensors --dataset bsds500 --data BSDS500`; none was used to choose.
 """
 
@@ -17,11 +17,16 @@ from typing import Any
 from pixeldiff.figures import COLOURS, save_figure
 
 RESULTS = Path(__file__).parents[1] / "results" / "edge_training.json"
-Runs = dict[str, dict[str, Any]]  # recipe -> its entry
+Runs = dict[str, dict[str, Any]]  # "edges/tiny first", a recipe and its stage -> the entry
 
 
 def read() -> Runs:
-    return {run["recipe"]: run for run in json.loads(RESULTS.read_text())}
+    return {name_of(run): run for run in json.loads(RESULTS.read_text())}
+
+
+def name_of(entry: dict[str, Any]) -> str:
+    """What a run, or a card, calls its recipe and stage."""
+    return " ".join(entry[key] for key in ("recipe", "stage") if key in entry)
 
 
 def hours_before(runs: Runs, recipe: str) -> float:
@@ -32,7 +37,7 @@ def hours_before(runs: Runs, recipe: str) -> float:
 
 def as_markdown(runs: Runs) -> str:
     lines = [
-        "| recipe | starts from | windows | hours | ODS on the way | ODS / OIS / AP |",
+        "| recipe and stage | starts from | windows | hours | ODS on the way | ODS / OIS / AP |",
         "|---|---|---|---|---|---|",
     ]
     for recipe, run in runs.items():

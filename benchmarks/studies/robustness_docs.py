@@ -1,4 +1,4 @@
-"""Put the edge scores of a `pixeldiff robustness` run beside the paper's in docs/robustness.md.
+"""Put the edge scores of a `pixeldiff robustness` run beside the paper's in docs/results/robustness.md.
 
 python benchmarks/studies/robustness_docs.py edges.json [--baseline table5_baseline] [--pidinet table5_pidinet]
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from pixeldiff.files import write_whole
 from pixeldiff.robustness.results import Results
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "robustness.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "robustness.md"
 KINDS = {"JPEG": "jpeg_compression"}  # the rest are the names with a space
 EXACT = ("brightness", "contrast", "jpeg_compression", "pixelate", "gaussian_noise")
 TOLERANCE = 0.02

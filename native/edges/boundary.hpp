@@ -6,7 +6,7 @@
 
 namespace pixeldiff {
 
-struct BoundaryCounts {  // one entry per threshold, in the order asked
+struct BoundaryCounts {                     // one entry per threshold, in the order asked
   std::vector<int64_t> matched_truth;       // summed over annotators
   std::vector<int64_t> matched_prediction;  // matched with at least one annotator
   std::vector<int64_t> all_prediction;

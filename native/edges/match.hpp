@@ -41,7 +41,7 @@ class Matcher {
   void insert(int32_t p);
   void remove(int32_t p);
 
-  const Bits& matched() const { return matched_; }     // the predicted pixels that have a pair
+  const Bits& matched() const { return matched_; }    // the predicted pixels that have a pair
   int32_t mate(int32_t p) const { return mate_[p]; }  // index into `truth`, -1 if single
   int64_t pairs() const { return pairs_; }
   int64_t cost() const { return cost_; }  // the sum of round(100 * distance)

@@ -53,9 +53,7 @@ struct Isa : EightLanes, Lookup<Avx2> {};
 #include "band.inl"
 
 bool supported() {
-  return __builtin_cpu_supports("avx2") &&
-         __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi2");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 #include <cstring>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,bmi2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,bmi2"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,bmi2")
@@ -53,11 +54,8 @@ struct Isa : EightLanes, Lookup<Avx512> {};
 #include "band.inl"
 
 bool supported() {
-  return __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi2");
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
 
 }  // namespace

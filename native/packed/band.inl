@@ -291,8 +291,8 @@ struct Band {
   const BinaryConv& conv;
   const BinaryCall& call;
   int n, y0, rows, height, columns, pairs;  // the band's first row and rows; rows, columns and pairs per row of outputs
-  int entry_columns;                  // columns of entries per input row
-  size_t plain_row_size;              // entries per input row
+  int entry_columns;                        // columns of entries per input row
+  size_t plain_row_size;                    // entries per input row
   Scratch& scratch;
 
   int inside(int centre, int side) const {
@@ -489,8 +489,7 @@ void float_band_here(const FloatConv& conv, MapSize size, const float* x, float*
           const Epilogue& epilogue = conv.epilogue[channel / kLanes];
           Floats v = Isa::multiply_add(sums[p][half], load(epilogue.plain_scale), load(epilogue.plain_shift));
           if (conv.activated) v = activate(v, epilogue.activation[0]);
-          std::memcpy(result + static_cast<size_t>(first + p) * conv.out_channels + channel, &v,
-                      valid * sizeof(float));
+          std::memcpy(result + static_cast<size_t>(first + p) * conv.out_channels + channel, &v, valid * sizeof(float));
         }
       }
     }

@@ -18,9 +18,9 @@
 
 namespace pixeldiff {
 
-constexpr int kBlock = 64;         // output channels that are computed together
-constexpr int kOutside = 16;       // code of a nibble outside the map
-constexpr int kMostNibbles = 63;   // four mismatches each fit a byte
+constexpr int kBlock = 64;        // output channels that are computed together
+constexpr int kOutside = 16;      // code of a nibble outside the map
+constexpr int kMostNibbles = 63;  // four mismatches each fit a byte
 constexpr int kMostProducts = 32767;
 
 // Eight floats, eight ints, eight counts, sixteen entries; loads from any address.
@@ -122,7 +122,7 @@ void run(const BinaryConv& conv, const BinaryCall& call, int threads);
 // Float convolution with the same epilogue, for stems, 1x1 shortcuts and the classifier.
 struct FloatConv {
   int in_channels, out_channels, kernel_size, stride;
-  std::vector<float> weights;  // [output block of kFloatBlock][ky, kx, channel][kFloatBlock]
+  std::vector<float> weights;      // [output block of kFloatBlock][ky, kx, channel][kFloatBlock]
   std::vector<Epilogue> epilogue;  // of whole blocks of outputs; the branch is the plain one
   bool activated = false;
   const Kernels* kernels;

@@ -1,10 +1,10 @@
 // The packed kernels in plain C++: the baseline of every machine and the specification of the others.
-#include "packed.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+
+#include "packed.hpp"
 
 namespace pixeldiff {
 namespace {
@@ -55,9 +55,7 @@ struct Isa {
   static void expand(uint64_t word, uint8_t* codes) {
     for (int i = 0; i < 16; ++i) codes[i] = (word >> (4 * i)) & 15;
   }
-  static Floats multiply_add(Floats a, Floats b, Floats c) {
-    return a * b + c;
-  }
+  static Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
 };
 
 #include "band.inl"

@@ -10,9 +10,9 @@
 #include "edges/boundary.hpp"
 #include "edges/match.hpp"
 #include "edges/nms.hpp"
-#include "packed_module.hpp"
 #include "edges/thin.hpp"
 #include "edges/trace.hpp"
+#include "packed_module.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -70,7 +70,6 @@ void check_shape(const A& array, const std::vector<size_t>& shape, const char* m
 
 int threads_or_all(int threads) { return threads > 0 ? std::min(threads, 1024) : hardware_threads(); }
 
-
 BinaryConv* make_binary(int in_channels, int out_channels, int kernel_size, int stride, int differing,
                         const std::vector<std::array<int, 4>>& pairs, Signs plain_signs, Signs difference_signs,
                         std::optional<Array<float, 2>> plain_norm, std::optional<Array<float, 2>> difference_norm,
@@ -80,15 +79,16 @@ BinaryConv* make_binary(int in_channels, int out_channels, int kernel_size, int 
   const size_t outputs = out_channels, taps = static_cast<size_t>(kernel_size) * kernel_size;
   check(plain_signs.size() == outputs * (in_channels - differing) * taps, "wrong number of plain signs");
   check(difference_signs.size() == outputs * differing * pairs.size(), "wrong number of difference signs");
-  check(activations.shape(0) >= 1 && activations.shape(0) <= 2 && activations.shape(1) == 3 && activations.shape(2) == outputs,
+  check(activations.shape(0) >= 1 && activations.shape(0) <= 2 && activations.shape(1) == 3 &&
+            activations.shape(2) == outputs,
         "activations are (1 or 2, 3, outputs)");
   for (const auto* norm : {&plain_norm, &difference_norm}) {
     check(!*norm || ((*norm)->shape(0) == 2 && (*norm)->shape(1) == outputs), "norms are (2, outputs)");
   }
   std::vector<PixelPair> offsets;
   for (const auto& p : pairs) offsets.push_back({p[0], p[1], p[2], p[3]});
-  auto conv = std::make_unique<BinaryConv>(in_channels, out_channels, kernel_size, stride, std::move(offsets), differing,
-                                           plain_signs.data(), difference_signs.data(), choose_kernels());
+  auto conv = std::make_unique<BinaryConv>(in_channels, out_channels, kernel_size, stride, std::move(offsets),
+                                           differing, plain_signs.data(), difference_signs.data(), choose_kernels());
   const float* d = difference_norm ? difference_norm->data() : nullptr;
   const float* p = plain_norm ? plain_norm->data() : nullptr;
   conv->set_norms(d, d ? d + outputs : nullptr, p, p ? p + outputs : nullptr);
@@ -109,8 +109,14 @@ nb::tuple call_binary(const BinaryConv& conv, Maps x, std::optional<Bits> bits, 
   Owned<uint64_t> y_bits(shape_of(size, conv.stride, words_of(conv.out_channels)));
   {
     nb::gil_scoped_release release;
-    const BinaryCall call{size,         x.data(),          bits ? bits->data() : nullptr, shortcut ? shortcut->data() : nullptr,
-                          y.data.get(), y_bits.data.get(), nullptr,                       nullptr};
+    const BinaryCall call{size,
+                          x.data(),
+                          bits ? bits->data() : nullptr,
+                          shortcut ? shortcut->data() : nullptr,
+                          y.data.get(),
+                          y_bits.data.get(),
+                          nullptr,
+                          nullptr};
     run(conv, call, threads_or_all(threads));
   }
   return nb::make_tuple(y.release(), y_bits.release());
@@ -224,7 +230,8 @@ void bind_packed(nb::module_& m) {
       .def("__call__", &call_binary, "x"_a, "bits"_a = nb::none(), "shortcut"_a = nb::none(), "threads"_a = 0,
            "The layer's output plus the shortcut, and its packed signs.")
       .def("sums", &binary_sums, "x"_a, "threads"_a = 0, "The integer sums of the difference and the plain branch.")
-      .def("pack_differences", &difference_bits, "x"_a, "Signs of the differences, channel by channel, the pairs of each.")
+      .def("pack_differences", &difference_bits, "x"_a,
+           "Signs of the differences, channel by channel, the pairs of each.")
       .def_prop_ro("instruction_set", [](const BinaryConv& conv) { return std::string(conv.kernels->name); });
   nb::class_<FloatConv>(m, "FloatConv", "Float convolution, scale and shift, RPReLU.")
       .def(nb::new_(&make_float), "weight"_a, "stride"_a, "norm"_a, "activation"_a = nb::none())

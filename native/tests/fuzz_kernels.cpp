@@ -12,9 +12,9 @@
 #include "edges/boundary.hpp"
 #include "edges/match.hpp"
 #include "edges/nms.hpp"
-#include "packed/packed.hpp"
 #include "edges/thin.hpp"
 #include "edges/trace.hpp"
+#include "packed/packed.hpp"
 
 using namespace pixeldiff;
 
@@ -113,8 +113,8 @@ void fuzz_packed(Source& source, bool binary) {
   const auto difference = source.signs(static_cast<size_t>(outputs) * differing * pairs.size());
   BinaryConv conv(inputs, outputs, kernel_size, stride, pairs, differing, plain.get(), difference.get(), kernels);
   const float* first = norm.data();
-  conv.set_norms(differing ? first : nullptr, differing ? first + outputs : nullptr, differing < inputs ? first : nullptr,
-                 differing < inputs ? first + outputs : nullptr);
+  conv.set_norms(differing ? first : nullptr, differing ? first + outputs : nullptr,
+                 differing < inputs ? first : nullptr, differing < inputs ? first + outputs : nullptr);
   conv.add_activation(first, first + outputs, first + 2 * outputs);
   const auto x = source.array<float>(pixels * inputs);
   std::unique_ptr<uint64_t[]> bits(new uint64_t[results * words_of(outputs)]);

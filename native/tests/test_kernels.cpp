@@ -1,4 +1,4 @@
-// The kernels on random and degenerate maps, compared with brute force; built with sanitizers by `make sanitize`.
+// The kernels on random and degenerate maps, compared with brute force; built with sanitizers by `make check-native`.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,9 +9,9 @@
 #include "edges/boundary.hpp"
 #include "edges/match.hpp"
 #include "edges/nms.hpp"
-#include "test_packed.hpp"
 #include "edges/thin.hpp"
 #include "edges/trace.hpp"
+#include "test_packed.hpp"
 
 using namespace pixeldiff;
 

@@ -106,7 +106,8 @@ void check_case(const Case& c, const Kernels& kernels, int threads) {
   for (size_t i = 0; i < x.size; ++i) x.data[i] = static_cast<float>(below(5) - 2);
   for (size_t i = 0; i < shortcut.size; ++i) shortcut.data[i] = static_cast<float>(below(9) - 4);
   Buffer<int32_t> difference(outputs), plain(outputs);
-  run(conv, {c.size, x.data.get(), nullptr, nullptr, nullptr, nullptr, difference.data.get(), plain.data.get()}, threads);
+  run(conv, {c.size, x.data.get(), nullptr, nullptr, nullptr, nullptr, difference.data.get(), plain.data.get()},
+      threads);
   const std::vector<float> ones(c.outputs, 1.0f), zeros(c.outputs, 0.0f);
   conv.set_norms(ones.data(), zeros.data(), ones.data(), zeros.data());
   conv.add_activation(zeros.data(), ones.data(), zeros.data());

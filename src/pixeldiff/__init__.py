@@ -3,34 +3,72 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the table, which a test compares with this
+    from pixeldiff.errors import UserError
+    from pixeldiff.evaluation.edges import Settings, evaluate_edges
+    from pixeldiff.models import create_model, list_models
+    from pixeldiff.models.hub import from_pretrained, save_pretrained
+    from pixeldiff.models.saving import load_model, save_model
+    from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool
+    from pixeldiff.nn.layers import PDConv2d, fuse, replace_convs
+    from pixeldiff.nn.ops import PixelPairs, fold
+    from pixeldiff.robustness.corruptions import corrupt
+    from pixeldiff.runtime.classes import PackedClassifier
+    from pixeldiff.runtime.edges import EdgeDetector
 
 __version__ = "0.1.0"
 
-_PUBLIC = {
-    "UserError": "pixeldiff.errors",
-    "PackedClassifier": "pixeldiff.runtime.classes",
-    "EdgeDetector": "pixeldiff.runtime.edges",
-    "evaluate_edges": "pixeldiff.evaluation.edges",
-    "corrupt": "pixeldiff.robustness.corruptions",
-    "create_model": "pixeldiff.models",
-    "list_models": "pixeldiff.models",
-    "load_model": "pixeldiff.models.saving",
-    "save_pretrained": "pixeldiff.models.hub",
-    "from_pretrained": "pixeldiff.models.hub",
-    "PDConv2d": "pixeldiff.nn.layers",
-    "replace_convs": "pixeldiff.nn.layers",
-    "BinaryPDConv2d": "pixeldiff.nn.binary",
-    "ReplicaPool": "pixeldiff.nn.binary",
-    "PixelPairs": "pixeldiff.nn.ops",
-    "fold": "pixeldiff.nn.ops",
+_HOMES = {
+    "UserError": "errors",
+    "Settings": "evaluation.edges",
+    "evaluate_edges": "evaluation.edges",
+    "corrupt": "robustness.corruptions",
+    "EdgeDetector": "runtime.edges",
+    "PackedClassifier": "runtime.classes",
+    "PixelPairs": "nn.ops",
+    "fold": "nn.ops",
+    "PDConv2d": "nn.layers",
+    "fuse": "nn.layers",
+    "replace_convs": "nn.layers",
+    "BinaryPDConv2d": "nn.binary",
+    "ReplicaPool": "nn.binary",
+    "create_model": "models",
+    "list_models": "models",
+    "from_pretrained": "models.hub",
+    "save_pretrained": "models.hub",
+    "load_model": "models.saving",
+    "save_model": "models.saving",
 }
-__all__ = ["__version__", *_PUBLIC]
+
+__all__ = [
+    "BinaryPDConv2d",
+    "EdgeDetector",
+    "PDConv2d",
+    "PackedClassifier",
+    "PixelPairs",
+    "ReplicaPool",
+    "Settings",
+    "UserError",
+    "__version__",
+    "corrupt",
+    "create_model",
+    "evaluate_edges",
+    "fold",
+    "from_pretrained",
+    "fuse",
+    "list_models",
+    "load_model",
+    "replace_convs",
+    "save_model",
+    "save_pretrained",
+]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"pixeldiff.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'pixeldiff' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""Types of the C++ kernels (native/module.cpp)."""
+"""Types of the C++ kernels (native/python/module.cpp)."""
 
 import numpy as np
 from numpy.typing import NDArray

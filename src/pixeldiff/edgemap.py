@@ -46,7 +46,8 @@ def _levels(edge_map: NDArray[np.floating], highest: int) -> NDArray[np.floating
     levels = np.clip(edge_map, 0, 1)
     levels *= np.float32(highest)
     levels += np.float32(0.5)
-    return np.floor(levels, out=levels)
+    result: NDArray[np.floating] = np.floor(levels, out=levels)
+    return result
 
 
 def check(edge_map: NDArray[np.floating]) -> None:

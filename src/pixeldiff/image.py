@@ -58,7 +58,8 @@ def read(path: str | Path) -> Picture:
 
 def read8(path: str | Path) -> NDArray[np.uint8]:
     """The picture in a file with 8 bits per channel, an array of its own."""
-    return as_8_bit(read(path)).copy()
+    result: NDArray[np.uint8] = as_8_bit(read(path)).copy()
+    return result
 
 
 def as_8_bit(picture: Picture) -> NDArray[np.uint8]:

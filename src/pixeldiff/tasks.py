@@ -28,10 +28,10 @@ class Task:
     licence: str  # of shipped weights
     runtime: str  # a class: (path, threads=, streams=) -> a network ready to run
     evaluation: str  # a module: Options, prepare; see pixeldiff.evaluation
-    robustness: str  # a module: TABLE, Scorer; see pixeldiff.robustness
+    robustness: str  # a module: LAYOUT, prepare; see pixeldiff.robustness
     training: str  # a module: Data, Loss, Evaluate, Task, Network; see pixeldiff.training.tasks
     export: str  # (weights, destination, pattern=None) -> how far the file is from the network
-    bench: str  # (path, threads, pictures) -> figures
+    bench: str  # (path, threads, pictures, others) -> figures; `others` run the same network, to compare with
 
 
 _ROWS = (

@@ -13,6 +13,7 @@ import pytest
 
 from pixeldiff import weights
 from pixeldiff.cli import VERBS
+from tests.extras import NEEDS_TORCH
 
 
 def run(*arguments):
@@ -52,7 +53,7 @@ def test_help_lists_the_verbs():
         (["corrupt", "x.png", "--kind", "fog", "--out="], "an empty argument was given (--out=)"),
         (["eval", "x", "--dataset", "bsds500", "--data", "~nobody-here/BSDS500"], "no data folder '~nobody-here"),
         (["eval", "x", "--dataset", "bsds500", "--thresholds", "100000"], "--thresholds"),
-        (["export", "tiny", "--to", "/proc/tiny.onnx"], "/proc"),
+        pytest.param(["export", "tiny", "--to", "/proc/tiny.onnx"], "/proc", marks=NEEDS_TORCH),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments, says):

@@ -12,11 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from skimage.morphology import thin as guo_hall
 
 from pixeldiff import EdgeDetector, cli
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
 from tests.conftest import BAD_PICTURES
+from tests.extras import optional
+
+guo_hall = optional("skimage.morphology").thin
+loadmat = optional("scipy.io").loadmat
 
 
 @pytest.fixture
@@ -173,8 +176,6 @@ def test_two_inputs_of_one_name_need_two_folders(run, photo, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["png", "webp", "npy", "mat"])
 def test_formats(suffix, run, photo, edge_onnx):
-    from scipy.io import loadmat
-
     assert run(photo, "--format", suffix)[0] == 0
     path = photo.with_name(f"photo.edges.{suffix}")
     read = {"npy": np.load, "mat": lambda p: loadmat(p)["edges"]}.get(suffix, lambda p: np.asarray(Image.open(p)))
@@ -487,6 +488,7 @@ def test_jpeg(run, photo, edge_onnx):
 
 
 def test_weights_of_the_torch_world(run, photo, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
     from pixeldiff.export.onnx import export_onnx
     from pixeldiff.models import create_model
     from pixeldiff.models.saving import save_model

@@ -1,31 +1,41 @@
 """`pixeldiff eval` as it is typed."""
 
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from pixeldiff import EdgeDetector, create_model
+from pixeldiff import EdgeDetector
 from pixeldiff.cli import main
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.data.truth import read_label
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarise
-from pixeldiff.models.saving import save_model
 from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.training.tasks.class_pictures import FolderPictures
-from pixeldiff.training.tasks.classes import predict
 from tests.data.test_cifar import write_cifar
+from tests.extras import optional
+
+torch = optional("torch")
+create_model = optional("pixeldiff.models").create_model
+save_model = optional("pixeldiff.models.saving").save_model
+FolderPictures = optional("pixeldiff.training.tasks.class_pictures").FolderPictures
+predict = optional("pixeldiff.training.tasks.classes").predict
 
 
 def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as stopped:
         main([str(argument) for argument in arguments])
     return int(stopped.value.code or 0)
+
+
+def results_of(path):
+    content = json.loads(path.read_text())
+    assert (content["version"], content["command"], content["failed"]) == (1, "eval", [])
+    return content["results"]
 
 
 @pytest.fixture
@@ -46,7 +56,7 @@ def folders(tmp_path, rng):
 def test_scores_one_folder(folders, capsys):
     out = folders / "good.json"
     assert run("eval", folders / "good", "--truth", folders / "truth", "--json", out, "--thresholds", 9) == 0
-    scores = json.loads(out.read_text())
+    (scores,) = results_of(out)
     assert {"ods", "ois", "ap", "r50", "curve"} <= set(scores)
     assert set(scores["curve"]) == {"threshold", "recall", "precision", "f"}
     assert len(scores["curve"]["f"]) == 9
@@ -56,11 +66,12 @@ def test_scores_one_folder(folders, capsys):
 
 
 def test_compares_folders_and_writes_everything(folders, capsys):
+    pytest.importorskip("matplotlib")
     files = {name: folders / name for name in ("all.json", "pr.svg", "each.csv")}
-    outputs = ("--json", files["all.json"], "--plot", files["pr.svg"], "--per-image", files["each.csv"])
+    outputs = ("--json", files["all.json"], "--plot", files["pr.svg"], "--per-picture", files["each.csv"])
     given = ("eval", folders / "good", folders / "poor", "--truth", folders / "truth", "--thresholds", 5)
     assert run(*given, *outputs, "--text-files", folders / "text") == 0
-    results = json.loads(files["all.json"].read_text())["results"]
+    results = results_of(files["all.json"])
     assert [one["name"] for one in results] == ["good", "poor"]
     assert results[0]["ods"] > results[1]["ods"]
     assert len(files["each.csv"].read_text().splitlines()) == 1 + 2 * 4
@@ -70,7 +81,7 @@ def test_compares_folders_and_writes_everything(folders, capsys):
         capsys.readouterr()
         assert run(*given, option, file) == 2
         assert f"{file} exists; give another name or --overwrite" in capsys.readouterr().err
-    assert run(*given, *outputs, "--workers", 1, "--overwrite") == 0
+    assert run(*given, *outputs, "--threads", 1, "--overwrite") == 0
     assert {name: path.read_bytes() for name, path in files.items()} == before
 
 
@@ -166,7 +177,7 @@ def test_scores_a_network(pictures, edge_onnx, capsys):
     out = pictures.with_name("scores.json")
     given = ("eval", "--truth", pictures, "--thresholds", 3, "--json", out)
     assert run(*given, "--weights", edge_onnx) == 0
-    scores = json.loads(out.read_text())
+    (scores,) = results_of(out)
     assert scores["name"] == edge_onnx.stem
     detector = EdgeDetector(edge_onnx, threads=1)
     maps = [detector(pictures.with_name(f"{k}.jpg")) for k in range(2)]
@@ -196,7 +207,7 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
     expected = accuracy(PackedClassifier(tmp_path / "net.pdn").logits(test.images), test.labels)
     for weights in ("net.pdn", "net.safetensors"):
         assert run(*given, "--weights", tmp_path / weights) == 0
-        scores = json.loads((tmp_path / "scores.json").read_text())
+        (scores,) = results_of(tmp_path / "scores.json")
         assert {key: scores[key] for key in ("top1", "top5")} == expected
         assert scores["pictures"] == 120
         assert f"{expected['top5']:6.2f}" in capsys.readouterr().out
@@ -221,7 +232,7 @@ def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng, monkeypatch):
     monkeypatch.setenv("PIXELDIFF_DATA", str(tmp_path.parent))
     for data in (tmp_path, tmp_path / "val", tmp_path.name):
         assert run(*given, "--data", data, "--overwrite") == 0
-        scores = json.loads((tmp_path / "scores.json").read_text())
+        (scores,) = results_of(tmp_path / "scores.json")
         assert {key: scores[key] for key in ("top1", "top5")} == accuracy(logits, labels)
         assert scores["pictures"] == 6
     capsys.readouterr()
@@ -242,7 +253,10 @@ def test_a_float_classifier_is_explained(tmp_path, capsys):
     [
         (["--weights", "net.pdn"], "where are the pictures?"),
         (["--data", "."], "give --model NAME or --weights FILE"),
-        (["--data", ".", "--model", "tiny", "--plot", "pr.png"], "cifar100 scores one network"),
+        (
+            ["--data", ".", "--model", "tiny", "--plot", "pr.png"],
+            "--plot is of edges (custom, bsds500, nyud, multicue, biped), and cifar100 of classes",
+        ),
     ],
 )
 def test_accuracy_needs_a_network_and_data(options, says, capsys, tmp_path, monkeypatch):
@@ -296,3 +310,27 @@ def test_a_damaged_cache_is_scored_again(folders):
     cache.write_text("".join(json.dumps(line) + "\n" for line in lines) + "[" * 100_000)
     assert run(*given) == 0
     assert out.read_bytes() == before
+
+
+def test_json_on_stdout_is_all_that_is_printed(folders, capsys):
+    given = ("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3, "--json", "-")
+    assert run(*given) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["command"], content["results"][0]["name"]) == ("eval", "good")
+    assert not list(folders.glob("*.cache"))
+
+
+def test_help_shows_the_options_of_each_task(capsys):
+    assert run("eval", "--help") == 0
+    common, edges, classes = re.split(r"^Edges \(.*$|^Classes \(.*$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert "--threads" in common
+    assert "--thresholds" not in common
+    assert "--thresholds" in edges
+    assert "top-1 and top-5 accuracy" in classes
+
+
+def test_maps_are_no_pictures_of_classes(folders, capsys):
+    assert run("eval", folders / "good", "--dataset", "cifar100", "--data", folders) == 2
+    assert "MAPS is of edges" in capsys.readouterr().err
+    assert run("eval", "--model", "tiny", "--weights", "tiny.onnx", "--truth", folders / "truth") == 2
+    assert "they exclude each other" in capsys.readouterr().err

@@ -5,13 +5,15 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.cli import main
-from pixeldiff.cli.robustness import _classifier
 from pixeldiff.export.packed import export_packed
-from pixeldiff.weights import resolve, trained
+from pixeldiff.models.saving import load_model
+from pixeldiff.runtime.classes import PackedClassifier
+from pixeldiff.training.tasks.pictures import normalise
 
 
 def run(*arguments: object) -> int:
@@ -61,8 +63,9 @@ def test_the_edge_table_from_two_networks(bsds, network, tmp_path, capsys):
     assert "other against first, all levels: ahead in" in printed
     assert "first (L5)" in printed
     content = json.loads(scores.read_text())
-    assert len(content["cells"]) == 2 * (1 + 2 * 2)
-    assert {"ods", "ois"} <= set(content["cells"][0])
+    assert (content["version"], content["command"], content["failed"]) == (1, "robustness", [])
+    assert len(content["results"]) == 2 * (1 + 2 * 2)
+    assert {"ods", "ois"} <= set(content["results"][0])
     assert [c["severity"] for c in content["comparisons"]] == [1, 5, None]
     assert Image.open(plot).width > 100
     assert run(*given, *asked, "--plot", plot) == 2
@@ -98,8 +101,8 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
     assert "resnet18_bipdc_cifar against resnet18_binary_cifar, all levels" in capsys.readouterr().out
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["data"], content["pictures"]) == ("CIFAR-100-C as published", 6)
-    assert {(c["kind"], c["severity"]) for c in content["cells"]} == {(k, s) for k in ("fog", "snow") for s in (1, 5)}
-    assert all(c["top1"] in [100 * n / 6 for n in range(7)] for c in content["cells"])
+    assert {(c["kind"], c["severity"]) for c in content["results"]} == {(k, s) for k in ("fog", "snow") for s in (1, 5)}
+    assert all(c["top1"] in [100 * n / 6 for n in range(7)] for c in content["results"])
     assert run(*given) == 0  # by default the kinds that are there
     assert max(map(len, capsys.readouterr().out.splitlines()[1:9])) <= 80
     assert run(*given, "--kinds", "gaussian_noise") == 2
@@ -124,16 +127,17 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
     assert capsys.readouterr().out == printed
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["data"], content["pictures"]) == ("CIFAR-100 test, corrupted here", 4)
-    assert [(c["kind"], c["severity"]) for c in content["cells"]] == [("clean", 0), ("fog", 5)]
+    assert [(c["kind"], c["severity"]) for c in content["results"]] == [("clean", 0), ("fog", 5)]
     assert run("--task", "classes", "--model", given[3], "--data", tmp_path / "..") == 2
     assert "is not CIFAR-100" in capsys.readouterr().err
 
 
-def test_both_files_of_a_network_say_the_same(rng, tmp_path):
+def test_both_files_of_a_network_say_the_same(rng):
     """To the last bit: a sign hangs on how the pixels are normalised."""
     images = rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
-    torch_side, packed = (_classifier(find("bipdc-cifar100")) for find in (trained, resolve))
-    np.testing.assert_allclose(torch_side(images), packed(images), atol=1e-5)
+    with torch.inference_mode():
+        expected = load_model("bipdc-cifar100")(normalise(torch.tensor(images).permute(0, 3, 1, 2)))
+    np.testing.assert_allclose(PackedClassifier("bipdc-cifar100").logits(images), expected.numpy(), atol=1e-5)
 
 
 def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):
@@ -142,6 +146,9 @@ def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):
     repeated = capsys.readouterr().out
     assert run(*once, "--severity", 2, "--kinds", "fog", "snow") == 0
     assert capsys.readouterr().out == repeated
+    assert run(*once, "--severity", 2, "--kinds", "fog", "--json", "-", "--threads", 1) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [(cell["kind"], cell["severity"]) for cell in content["results"]] == [("clean", 0), ("fog", 2)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError
@@ -14,6 +13,10 @@ from pixeldiff.compat.controlnet import PidiNetDetector
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.engine import onnxruntime
+from tests.extras import optional
+
+torch = optional("torch")
+
 
 ROOT = Path(__file__).parents[2]
 
@@ -181,6 +184,7 @@ def load_pack():
 
 
 def test_comfyui_node(edge_onnx, rng):
+    pytest.importorskip("torch")
     pack = load_pack()
     node = pack.NODE_CLASS_MAPPINGS["PixeldiffEdges"]
     assert set(pack.NODE_DISPLAY_NAME_MAPPINGS) == set(pack.NODE_CLASS_MAPPINGS)
@@ -212,6 +216,7 @@ def test_comfyui_node(edge_onnx, rng):
 
 
 def test_comfyui_size(edge_onnx, rng):
+    pytest.importorskip("torch")
     node = load_pack().NODE_CLASS_MAPPINGS["PixeldiffEdges"]
     kind, widget = node.INPUT_TYPES()["optional"]["size"]
     assert (kind, widget["default"]) == ("INT", 0)

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import savemat
 
 from pixeldiff.data.maps import FileMap, average, find_maps, read_map
 from pixeldiff.errors import UserError
+from tests.extras import optional
+
+savemat = optional("scipy.io").savemat
 
 
 @pytest.fixture

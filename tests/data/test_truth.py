@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import savemat
 
 from pixeldiff.data.truth import find_truth, read_bsds, read_label, read_shares
 from pixeldiff.errors import UserError
+from tests.extras import optional
+
+savemat = optional("scipy.io").savemat
 
 
 def save_label(path, mask, full=255):

@@ -4,15 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from pixeldiff import evaluate_edges
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation import edges as evaluate
-from pixeldiff.evaluation.curves import plot_curves
+from pixeldiff.evaluation.edge_curves import plot_curves
+from pixeldiff.evaluation.edge_report import to_dict, write_csv, write_text_files
 from pixeldiff.evaluation.edges import Settings
-from pixeldiff.evaluation.report import to_dict, write_csv, write_json, write_text_files
 from pixeldiff.metrics.edges import evaluate_image, summarise
+from pixeldiff.tasks import TASKS
 
 SETTINGS = Settings(max_dist=0.05, thresholds=9)
 
@@ -35,13 +35,12 @@ def test_equals_the_sum_of_its_pictures(maps, truths):
     assert list(result.pictures) == sorted(maps)
 
 
-def test_same_bytes_with_one_or_two_workers_and_again(tmp_path, maps, truths):
+def test_same_bytes_with_one_or_two_threads_and_again(tmp_path, maps, truths):
     written = []
-    for k, workers in enumerate((1, 2, 2)):
-        result = evaluate_edges(maps, truths, SETTINGS, workers=workers)
-        write_json(tmp_path / f"{k}.json", [to_dict("maps", result)])
+    for k, threads in enumerate((1, 2, 2)):
+        result = evaluate_edges(maps, truths, SETTINGS, threads=threads)
         write_csv(tmp_path / f"{k}.csv", {"maps": result})
-        written.append((tmp_path / f"{k}.json").read_bytes() + (tmp_path / f"{k}.csv").read_bytes())
+        written.append(json.dumps(to_dict("maps", result)).encode() + (tmp_path / f"{k}.csv").read_bytes())
     assert written[0] == written[1] == written[2]
 
 
@@ -70,7 +69,7 @@ def test_stop_keeps_what_is_done(tmp_path, maps, truths):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate_edges(maps, truths, SETTINGS, workers=1, cache=cache, progress=interrupt)
+        evaluate_edges(maps, truths, SETTINGS, threads=1, cache=cache, progress=interrupt)
     kept = cache.read_text().splitlines()
     assert 2 <= len(kept) <= 6
     assert all(json.loads(line)["name"] in maps for line in kept)
@@ -102,13 +101,29 @@ def test_text_files_agree_with_the_scores(tmp_path, maps, truths):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_plot(tmp_path, maps, truths, suffix):
-    summary = evaluate_edges(maps, truths, SETTINGS).summary
+def test_plot(tmp_path, maps, truths, suffix, drawn):
+    one = evaluate_edges(maps, truths, SETTINGS).summary
+    other = evaluate_edges({name: edge_map[::-1] for name, edge_map in maps.items()}, truths, SETTINGS).summary
+    poorer, better = sorted((one, other), key=lambda summary: summary.ods)
     path = tmp_path / f"pr{suffix}"
-    plot_curves(path, {"one": summary, "two": summary}, human=(0.7, 0.9))
-    assert path.stat().st_size > 5000
+    plot_curves(path, {"one": poorer, "two": better}, human=(0.7, 0.9))
+    assert path.read_bytes().startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix])
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
-    if suffix == ".png":
-        Image.open(path).verify()
+    axes = drawn[0].axes[0]
+    labels = [f"[F={f:.3f}] {name}" for f, name in ((1.26 / 1.6, "Human"), (better.ods, "two"), (poorer.ods, "one"))]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == labels
+    shown = {line.get_label(): line.get_xydata() for line in axes.lines}
+    np.testing.assert_allclose(shown[labels[0]], [(0.7, 0.9)])
+    for label, summary in ((labels[1], better), (labels[2], poorer)):
+        seen = summary.curve.all_prediction > 0
+        wanted = np.stack([summary.curve.recall[seen], summary.curve.precision[seen]], axis=1)
+        np.testing.assert_allclose(shown[label], wanted)
     if suffix == ".svg":
         assert path.read_text().startswith("<?xml")
+
+
+def test_every_data_set_of_the_table_has_its_tolerance():
+    assert set(evaluate.DATASETS) == set(TASKS["edges"].datasets)
+    tolerances = {name: dataset.max_dist for name, dataset in evaluate.DATASETS.items()}
+    assert tolerances.pop("nyud") == 0.011
+    assert set(tolerances.values()) == {0.0075}

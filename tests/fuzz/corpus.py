@@ -26,7 +26,8 @@ from pixeldiff.models import saving as checkpoint
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
-from pixeldiff.robustness import results as robustness
+from pixeldiff.robustness.classes import PublishedCifarC
+from pixeldiff.robustness.results import Results
 from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
@@ -104,7 +105,7 @@ def _arrays() -> dict[str, Format]:
     npy = tuple(file.getvalue() for file in files)
     file = io.BytesIO()
     np.save(file, np.arange(10000) % 100)
-    published = partial(_in_folder, robustness.PublishedCifarC)
+    published = partial(_in_folder, PublishedCifarC)
     return {
         "npy": Format("case.npy", npy, (maps.read_map,), None, 60),
         "published": Format("labels.npy", (file.getvalue(),), (published,), None, 5),
@@ -135,7 +136,7 @@ def _texts() -> dict[str, Format]:
     beside = {"a.png": png, "b.png": png}
     rows = b"a.png b.png\nb.png a.png 0.5\n"
     readers = (truth.find_truth, lambda p: list_pairs(p.parent, p.name))
-    results = robustness.Results("edges", "d", 3, 0, ["tiny"], {("tiny", ("blur", 1)): {"ODS": 0.5}})
+    results = Results("edges", "d", 3, 0, ["tiny"], {("tiny", ("blur", 1)): {"ODS": 0.5}})
     card = {"name": "tiny", "licence": "MIT", "scores": {"ODS": 0.7}, "sha256": {".onnx": "0"}}
     table = b"""task = "edges"\nseed = 1\n[model]\nname = "tiny"\nwidth = 8\n[data]\nroot = "r"\nsources = ["train"]
 [optimizer]\nlr = 0.1\nbetas = [0.9, 0.99]\n[schedule]\nepochs = 2\n[loop]\nbatch = 4\naccumulate = 2\n"""
@@ -147,7 +148,7 @@ def _texts() -> dict[str, Format]:
         "txt": Format("case.txt", (rows,), readers, None, 20, beside),
         "json": Format("case.json", (pairs,), readers, mutate.json_text, 30, beside),
         "toml": Format("case.toml", (table, changes), (recipe.read_recipe,), None, 40, {"base.toml": table}),
-        "results": Format("case.json", (cells,), (robustness.Results.load,), mutate.json_text),
+        "results": Format("case.json", (cells,), (Results.load,), mutate.json_text),
         "card": Format("case.json", (json.dumps(card).encode(),), (_read_card,), mutate.json_text),
     }
 
@@ -178,7 +179,7 @@ def _networks() -> dict[str, Format]:
         _written(lambda p, new=new: torch.save({"state_dict": theirs}, p, _use_new_zipfile_serialization=new), "a.pth")
         for new in (True, False)
     ]
-    config = json.dumps(checkpoint.configuration(edges)).encode()
+    config = json.dumps(checkpoint.describe_model(edges)).encode()
     return {
         "safetensors": Format("case.safetensors", tuple(ours), (_run_torch,), mutate.tensors, 20),
         "pretrained": Format(

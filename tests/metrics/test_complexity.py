@@ -6,9 +6,11 @@ import pytest
 
 from pixeldiff.cli import main
 from pixeldiff.metrics.complexity import LayerRecord, as_json, as_text, total
-from pixeldiff.models import create_model
-from pixeldiff.models.counting import count_layers
-from pixeldiff.models.saving import save_model
+from tests.extras import optional
+
+create_model = optional("pixeldiff.models").create_model
+count_layers = optional("pixeldiff.models.counting").count_layers
+save_model = optional("pixeldiff.models.saving").save_model
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from PIL import Image
-from skimage.morphology import thin
 
 from pixeldiff import _native
 from pixeldiff.data.truth import find_truth
+from tests.extras import optional
 from tests.references import matching as reference
+
+thin = optional("skimage.morphology").thin
 
 
 def blobs(rng: np.random.Generator, shape: tuple[int, int], smooth: int = 2) -> np.ndarray:

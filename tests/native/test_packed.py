@@ -7,14 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from pixeldiff import _native
-from pixeldiff.nn.ops import pixel_pairs
 from tests.references import packed as reference
-from tests.references.packed import CENTRAL
-
-PAIRS = {
-    kind: [(*plus, *minus) for plus, minus in pixel_pairs(kind).differences]
-    for kind in ("central", "angular", "radial")
-}
+from tests.references.packed import CENTRAL, PAIRS
 
 
 @pytest.fixture(params=_native.instruction_sets(), autouse=True)

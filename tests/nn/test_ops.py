@@ -5,6 +5,7 @@ import torch
 
 from pixeldiff.errors import UserError
 from pixeldiff.nn.ops import PixelPairs, fold, pixel_pairs, radial_depthwise
+from tests.references.packed import PAIRS
 
 
 def difference_sum(x, weight, pairs):
@@ -112,3 +113,8 @@ def test_differences_of_a_constant_are_zero():
 def test_bad_input_is_explained(make, says):
     with pytest.raises(UserError, match=says):
         make()
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_pairs_are_those_the_packed_kernels_are_tested_with(kind):
+    assert [(*plus, *minus) for plus, minus in pixel_pairs(kind).differences] == PAIRS[kind]

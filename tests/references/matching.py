@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import min_weight_full_bipartite_matching
-from scipy.spatial import cKDTree
+
+from tests.extras import optional
+
+coo_array = optional("scipy.sparse").coo_array
+min_weight_full_bipartite_matching = optional("scipy.sparse.csgraph").min_weight_full_bipartite_matching
+cKDTree = optional("scipy.spatial").cKDTree
+
 
 Mask = NDArray[np.bool_]
 
@@ -48,7 +52,8 @@ def match(prediction: Mask, truth: Mask, radius: float, annotator: int = 0) -> t
 
 def priority(pixels: NDArray[np.int64], annotator: int) -> NDArray[np.uint32]:
     mixed = pixels.astype(np.uint32) * np.uint32(0x9E3779B1)
-    return mixed ^ np.uint32(annotator * 0x85EBCA6B & 0xFFFFFFFF)
+    result: NDArray[np.uint32] = mixed ^ np.uint32(annotator * 0x85EBCA6B & 0xFFFFFFFF)
+    return result
 
 
 def count(mask: Mask, truths: list[Mask], radius: float) -> tuple[int, int, int, int]:

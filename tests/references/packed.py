@@ -7,6 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 CENTRAL = [(y, x, 0, 0) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
+CLOCKWISE = {(-1, -1): (-1, 0), (-1, 0): (-1, 1), (-1, 1): (0, 1), (0, -1): (-1, -1), (0, 1): (1, 1), (1, -1): (0, -1)}
+CLOCKWISE |= {(1, 0): (1, -1), (1, 1): (1, 0)}
+PAIRS = {
+    "central": CENTRAL,
+    "angular": [(*plus, *minus) for plus, minus in CLOCKWISE.items()],
+    "radial": [(2 * y, 2 * x, y, x) for y, x in CLOCKWISE],
+}
 
 
 def pack(bits: NDArray) -> NDArray[np.uint64]:

@@ -4,17 +4,21 @@ import json
 import pickle
 
 import numpy as np
-import onnx
 import pytest
-import torch
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError, _native, image
-from pixeldiff.export.onnx import export_onnx, tile_recipe
-from pixeldiff.models import create_model
-from pixeldiff.models.saving import load_model, save_model
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, see, seen_size
+from tests.extras import optional
+
+onnx = optional("onnx")
+torch = optional("torch")
+export_onnx = optional("pixeldiff.export.onnx").export_onnx
+tile_recipe = optional("pixeldiff.export.onnx").tile_recipe
+create_model = optional("pixeldiff.models").create_model
+load_model = optional("pixeldiff.models.saving").load_model
+save_model = optional("pixeldiff.models.saving").save_model
 
 
 @pytest.fixture
@@ -328,7 +332,6 @@ def test_thin_lines_of_a_reduced_picture_stay_thin_and_whole(detector, monkeypat
     assert on.sum() <= 1.1 * _native.thin(on.view(np.uint8)).sum()
     radius = np.hypot(*(np.argwhere(on) + 0.5 - (150, 202)).T)
     assert np.abs(radius - 100).max() < 5
-    from scipy.ndimage import label
-
+    label = pytest.importorskip("scipy.ndimage").label
     assert label(on, np.ones((3, 3)))[1] == 1
     assert on.sum() > 500  # all the way round

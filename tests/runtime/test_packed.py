@@ -6,10 +6,10 @@ import os
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors.numpy import save
 
 from pixeldiff import PackedClassifier, UserError
 from pixeldiff.runtime.packed_file import FORMAT, VERSION, parse_packed, read_packed
+from tests.references.tensors import save
 
 
 def build(edit=lambda described, tensors: None) -> bytes:

@@ -6,11 +6,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from pixeldiff import _native, cli
 from pixeldiff.runtime.vector import Sketch, _linked_length, encode_svg, lines, simplify
+from tests.extras import optional
+
+csr_matrix = optional("scipy.sparse").csr_matrix
+connected_components = optional("scipy.sparse.csgraph").connected_components
+
 
 SVG = "{http://www.w3.org/2000/svg}"
 

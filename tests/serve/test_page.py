@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from pixeldiff import EdgeDetector, _native, image
+from pixeldiff import EdgeDetector, _native, image, weights
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.sizes import seen_size, thin_lines
@@ -96,6 +96,15 @@ def test_the_page_reduces_by_the_same_rule(rng):
     asked += [(7, side, None) for side in range(790, 1010)]
     seen = json.loads(node("maps.mjs", "seen", json.dumps(asked)))
     assert [tuple(one) for one in seen] == [seen_size((h, w), size) for h, w, size in asked]
+
+
+@pytest.mark.parametrize("name", weights.shipped("edges"))
+def test_the_build_reads_what_a_weights_file_says(name):
+    script = """import("./web/description.js").then((own) =>
+        console.log(JSON.stringify(own.described(process.argv[1]))))"""
+    path = weights.resolve(name)
+    run = subprocess.run(["node", "-e", script, path], cwd=WEB.parent, capture_output=True, text=True, timeout=60)
+    assert json.loads(run.stdout) == weights.describe(path), run.stderr
 
 
 @pytest.fixture

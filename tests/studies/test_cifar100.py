@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pixeldiff.training.recipe_file import read_file
 from tests.scripts import ROOT, load_script
 
 SCRIPT = ROOT / "benchmarks" / "studies/cifar100_study.py"
@@ -17,9 +18,10 @@ def study():
 
 
 def test_runs(study):
-    runs = [(study.name_of(p), study.seed_of(p)) for p in study.recipes()]
+    runs = study.runs()
     assert runs[:6] == [(name, seed) for seed in (0, 1, 2) for name in ("vanilla", "bicpdc")]
     assert sorted(name for name, _ in runs[6:]) == sorted(study.ORDER[2:])
+    assert read_file(study.RECIPE).runs.keys() == {name for name, _ in runs}
 
 
 def finish(folder, top1, top5=80.0):
@@ -30,10 +32,10 @@ def finish(folder, top1, top5=80.0):
 
 
 def test_table_of_what_is_finished(tmp_path):
-    for seed, vanilla, ours in (("", 40.0, 42.0), ("-seed1", 41.0, 42.0)):
-        finish(tmp_path / f"quarter-vanilla{seed}-cifar100", vanilla)
-        finish(tmp_path / f"quarter-bicpdc{seed}-cifar100", ours)
-    finish(tmp_path / "quarter-vanilla-seed2-cifar100", 45.0)
+    for seed, vanilla, ours in ((0, 40.0, 42.0), (1, 41.0, 42.0)):
+        finish(tmp_path / f"vanilla-seed{seed}", vanilla)
+        finish(tmp_path / f"bicpdc-seed{seed}", ours)
+    finish(tmp_path / "vanilla-seed2", 45.0)
     subprocess.run([sys.executable, SCRIPT, "--out", tmp_path, "--table"], check=True, capture_output=True)
     text = (tmp_path / "study.md").read_text()
     assert "| vanilla binary | 3 | 42.00 +- 2.65 | 80.00 +- 0.00 |" in text
@@ -46,7 +48,7 @@ def test_table_of_what_is_finished(tmp_path):
 def test_documented_table_is_the_recorded_one(study):
     recorded = json.loads((ROOT / "benchmarks/results/cifar100_study.json").read_text())
     table, _, _ = study.as_markdown(recorded["runs"]).partition("\n\n")
-    text = (ROOT / "docs/binary.md").read_text()
+    text = (ROOT / "docs/results/binary.md").read_text()
     assert table in text
     difference = recorded["bicpdc_minus_vanilla"]
     assert f"mean {difference['mean']:.2f} +- {difference['standard_error']:.2f}" in text

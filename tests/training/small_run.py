@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from pixeldiff.training import journal, loop
-from pixeldiff.training.recipe import parse_recipe, tomllib
+from pixeldiff.training.recipe import parse_recipe
+from pixeldiff.training.recipe_file import tomllib
 
 RECIPE = """
 task = "edges"

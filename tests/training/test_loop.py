@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 
 from pixeldiff.errors import UserError
 from pixeldiff.models.saving import load_model, read_metadata
-from pixeldiff.training.loop import learning_rate, train
-from pixeldiff.training.recipe import Schedule
+from pixeldiff.training.loop import train
 from pixeldiff.training.run import Run
+from pixeldiff.training.schedule import Schedule, learning_rate
 from pixeldiff.training.tasks.edge_pairs import list_pairs, read_pair
 from pixeldiff.training.tasks.edges import Task, robust_loss
 from pixeldiff.training.tasks.pictures import normalise

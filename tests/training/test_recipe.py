@@ -1,29 +1,80 @@
 """Recipes: parsing, what is refused and how, inheritance, and every shipped file."""
 
 import dataclasses
-import fnmatch
-import itertools
+import hashlib
 import json
 import math
-import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import create_model, model_config
-from pixeldiff.training.recipe import as_table, parse_recipe, read_recipe, tomllib
+from pixeldiff.training.recipe import Recipe, as_table, parse_recipe, read_recipe
+from pixeldiff.training.recipe_file import changed, names, read_file, tomllib
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 MINIMAL = {"task": "edges", "model": {"name": "tiny"}, "data": {"root": "x", "sources": ["train"]}}
+FILES = [read_file(name) for name in names()]
+SHIPPED = [
+    *((file.name, {"run": run}) for file in FILES for run in file.runs),
+    *((file.name, {"stage": stage}) for file in FILES for stage in file.stages),
+    *((file.name, {}) for file in FILES if not file.runs and not file.stages),
+]
+BEFORE = [
+    line.split(maxsplit=2)
+    for line in (Path(__file__).parent / "runs_before.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_shipped_recipe_builds(path: Path) -> None:
-    recipe = read_recipe(path)
+def digest(recipe: Recipe) -> str:
+    """Of every key that differs from its default, but for `initial`: keys that are new since change nothing."""
+    plain = {"edges": MINIMAL, "classes": {"task": "classes", "model": {"name": "resnet18"}, "data": {"root": "x"}}}
+    defaults = dict(flat(as_table(parse_recipe(plain[recipe.task]))))
+    said = {key: value for key, value in flat(as_table(recipe)) if defaults.get(key) != value and key != "initial"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def build(recipe: Recipe) -> None:
+    with torch.device("meta"):  # shapes without weights
+        create_model(**recipe.model)
+
+
+@pytest.mark.parametrize(("name", "part"), SHIPPED, ids=["-".join([name, *part.values()]) for name, part in SHIPPED])
+def test_shipped_recipe_builds(name: str, part: dict[str, str]) -> None:
+    recipe = read_recipe(name, **part)
+    assert recipe.task == name.partition("/")[0], "folders are tasks"
     assert recipe.paper, "each recipe names the published number it is for"
-    create_model(**recipe.model)
+    build(recipe)
+
+
+@pytest.mark.parametrize(("before", "said", "words"), BEFORE, ids=[line[0] for line in BEFORE])
+def test_every_run_of_before_is_one_of_a_table_or_a_stage(before: str, said: str, words: str) -> None:
+    """81 files became 16; what each run trains is what it was, down to the published number it names."""
+    name, *options = words.split()
+    chosen = dict(zip(options[::2], options[1::2], strict=True))
+    changes = [chosen["--set"]] if "--set" in chosen else []
+    recipe = read_recipe(name, run=chosen.get("--run", ""), stage=chosen.get("--stage", ""), changes=changes)
+    assert digest(recipe) == said
+    build(recipe)
+
+
+def test_files_a_person_can_survey() -> None:
+    assert len(BEFORE) == 81
+    assert len(FILES) <= 25
+    words = {line[2] for line in BEFORE}
+    assert all(any(name in w and all(v in w for v in part.values()) for w in words) for name, part in SHIPPED)
 
 
 def test_defaults_are_the_papers() -> None:
@@ -117,13 +168,13 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 
 def test_the_documented_recipe_parses() -> None:
-    text = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/guide/training.md").read_text()
     block = text.split("```toml\n")[1].split("```")[0]
     assert parse_recipe(tomllib.loads(block)).data.sources == ("photos:edges",)
 
 
 def test_the_documented_classifier_parses() -> None:
-    text = (Path(__file__).parents[2] / "docs/binary.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/guide/binary.md").read_text()
     recipe = parse_recipe(tomllib.loads(text.split("```toml\n")[1].split("```")[0]))
     assert (recipe.model["classes"], recipe.data.dataset, recipe.data.size) == (3, "folder", 96)
     assert create_model(**recipe.model)(torch.zeros(2, 3, recipe.data.size, recipe.data.size)).shape == (2, 3)
@@ -133,18 +184,14 @@ def test_the_documented_classifier_parses() -> None:
 
 
 def test_the_documentation_names_every_recipe_and_key() -> None:
-    text = (Path(__file__).parents[2] / "docs/training.md").read_text()
-    named = set()
-    for name in re.findall(r"`([\w{},*-]+)`", text):
-        choices = [part.strip("{}").split(",") for part in re.split(r"(\{[^}]*\})", name)]
-        named |= {"".join(parts) for parts in itertools.product(*choices)}
-    for path in RECIPES:
-        if read_recipe(path).task == "edges":
-            assert any(fnmatch.fnmatch(path.stem, name) for name in named), path.stem
+    documents = {"edges": "docs/guide/training.md", "classes": "docs/guide/binary.md"}
+    texts = {task: (Path(__file__).parents[2] / path).read_text() for task, path in documents.items()}
+    for file in FILES:
+        assert f"`{file.name}`" in texts[file.name.partition("/")[0]], file.name
     recipe = parse_recipe(MINIMAL)
     for table in ("data", "loss", "optimizer", "schedule", "loop", "evaluate"):
         for field in dataclasses.fields(getattr(recipe, table)):
-            assert f"`{field.name}`" in text, f"{table}.{field.name}"
+            assert f"`{field.name}`" in texts["edges"], f"{table}.{field.name}"
 
 
 @pytest.mark.parametrize(
@@ -180,3 +227,100 @@ def test_long_chains_and_circles_under_other_names(tmp_path: Path) -> None:
     (tmp_path / "a" / "x.toml").write_text('extends = "../a/x.toml"')
     with pytest.raises(UserError, match="extends itself"):
         read_recipe(tmp_path / "a" / "x.toml")
+
+
+TABLE = """
+task = "edges"
+model.name = "tiny"
+data.root = "x"
+data.sources = ["a"]
+seed = 5
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path):
+    def write(text: str, name: str = "mine.toml") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_runs_and_stages_change_the_shared_keys(written) -> None:
+    table = written(TABLE + '[run.plain]\nmodel.pattern = "baseline"\n[run.long]\nschedule.epochs = 40\nseed = 6\n')
+    assert list(read_file(table).runs) == ["plain", "long"]
+    plain, long = read_recipe(table, run="plain"), read_recipe(table, run="long")
+    assert (plain.model, plain.seed, plain.schedule.epochs) == ({"name": "tiny", "pattern": "baseline"}, 5, 20)
+    assert (long.model, long.seed, long.schedule.epochs) == ({"name": "tiny"}, 6, 40)
+    more = written('extends = "mine.toml"\n[[stage]]\nname = "b"\n[[stage]]\nname = "a"\nseed = 7\n', "more.toml")
+    assert (read_file(more).runs, list(read_file(more).stages)) == ({}, ["b", "a"]), "runs are not inherited"
+    assert [read_recipe(more, stage=name).seed for name in ("b", "a")] == [5, 7]
+
+
+def test_wrong_parts_are_told_with_what_there_is(written) -> None:
+    one, table = written(TABLE), written(TABLE + "[run.x]\n[run.y]\n", "table.toml")
+    stages = written(TABLE + '[[stage]]\nname = "first"\n', "stages.toml")
+    for recipe, part, says in (
+        (table, {}, "which one\\? choose with --run: x, y"),
+        (table, {"run": "z"}, "no run 'z'; choose with --run: x, y"),
+        (table, {"stage": "z"}, "no stage 'z'; choose with --run: x, y"),
+        (stages, {"run": "z"}, "no run 'z'; choose with --stage: first"),
+        (stages, {"stage": "z"}, "no stage 'z'; choose with --stage: first"),
+        (one, {"run": "z"}, "no run 'z'; it is one recipe"),
+        (table, {"run": "x", "stage": "z"}, "not both"),
+        ("edges/patern", {}, "no recipe edges/patern; there are .*edges/patterns"),
+    ):
+        with pytest.raises(UserError, match=says) as refused:
+            read_recipe(recipe, **part)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("run = 3", r"write \[run.NAME\]"),
+        ("[[run]]\nseed = 1", r"write \[run.NAME\]"),
+        ("[run]\nseed = 1", r"write \[run.NAME\]"),
+        ('[run."../x"]', "letters, digits"),
+        ("stage = 3", r"write \[\[stage\]\]"),
+        ("[[stage]]\nseed = 1", r"write \[\[stage\]\]"),
+        ('[[stage]]\nname = "../x"', "letters, digits"),
+        ('[[stage]]\nname = "a"\n[[stage]]\nname = "a"', "two stages named a"),
+        ('[run.x]\n[[stage]]\nname = "a"', "runs and stages"),
+    ],
+)
+def test_parts_of_the_wrong_shape(written, text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        read_file(written(TABLE + text))
+
+
+def test_set_changes_any_key(written) -> None:
+    changes = ["seed=9", "model.pattern=c16", 'data.sources=["b", "c"]', "loop.ema = 0.5", "paper=a = b", "loss.eta=1"]
+    recipe = read_recipe(written(TABLE), changes=changes)
+    assert (recipe.seed, recipe.model["pattern"], recipe.data.sources) == (9, "c16", ("b", "c"))
+    assert (recipe.loop.ema, recipe.paper, recipe.loss.eta, recipe.data.root) == (0.5, "a = b", 1.0, "x")
+    table = {"loop": {"batch": 3}}
+    assert changed(table, ["loop.batch=4"]) == {"loop": {"batch": 4}}
+    assert table == {"loop": {"batch": 3}}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("seed", "--set takes key=value.*got 'seed'"),
+        ("=3", "--set takes key=value"),
+        ("sed=1", "unknown key 'sed' in the recipe; did you mean seed"),
+        ("loop.bach=1", "unknown key loop.bach; did you mean batch"),
+        ("model.cdcm=False", "model.cdcm takes true or false, got 'False'"),
+        ("optimizer.betas=[0.9", "optimizer.betas takes a list of 2"),
+        ("seed=1\nloop.batch=2", "seed takes a whole number"),
+        ("loop=3", "loop is a table"),
+        ("seed=9223372036854775808", "--set has a whole number beyond 64 bits"),
+        ("a.b.c.d.e.f.g.h.i.j=1", "--set is nested too deeply"),
+        ("run.x=1", "unknown key 'run'"),
+    ],
+)
+def test_mistakes_of_set_are_told_as_those_of_a_file(written, change: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        read_recipe(written(TABLE), changes=[change])

@@ -17,8 +17,9 @@ from pixeldiff.cli import main
 from pixeldiff.errors import UserError
 from pixeldiff.models.saving import read_metadata
 from pixeldiff.training.loop import train
+from pixeldiff.training.order import Positions
 from pixeldiff.training.recipe import Recipe
-from pixeldiff.training.run import Positions, Run, hold
+from pixeldiff.training.run import Run, hold
 from pixeldiff.weights import sha256
 from tests.training.small_run import assert_same_weights, lines, losses, recipe_text, small_recipe, stop_after
 

@@ -7,15 +7,22 @@ from typing import Any
 
 import click
 import pytest
-import torch
 
 from pixeldiff import weights
 from pixeldiff.errors import UserError
-from pixeldiff.models import FAMILIES, create_model
-from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.training.recipe import as_table, parse_recipe, read_recipe
-from tests.scripts import ROOT, load_script
+from tests.extras import optional
+from tests.scripts import load_script
+
+torch = optional("torch")
+FAMILIES = optional("pixeldiff.models").FAMILIES
+create_model = optional("pixeldiff.models").create_model
+load_model = optional("pixeldiff.models.saving").load_model
+read_metadata = optional("pixeldiff.models.saving").read_metadata
+save_model = optional("pixeldiff.models.saving").save_model
+as_table = optional("pixeldiff.training.recipe").as_table
+parse_recipe = optional("pixeldiff.training.recipe").parse_recipe
+read_recipe = optional("pixeldiff.training.recipe").read_recipe
 
 
 def check_card(card: dict, folder: Path) -> None:
@@ -41,8 +48,10 @@ def test_card_is_true(name: str) -> None:
         assert (said["name"], said["task"], said["licence"]) == (name, card["task"], card["licence"])
         assert said["preprocessing"] == FAMILIES[metadata["family"]].preprocessing(load_model(name).config)
         assert len(said.get("labels", ())) == (100 if card["task"] == "classes" else 0)
-    decisive = load_script("tools/ship.py").decisive
-    assert decisive(parse_recipe(metadata["recipe"])) == decisive(read_recipe(ROOT / card["recipe"]))
+    script = load_script("tools/ship.py")
+    assert script.decisive(parse_recipe(metadata["recipe"])) == script.decisive(
+        read_recipe(**script.recipe_words(card))
+    )
     assert card["licence"]
     assert card["command"].startswith("pixeldiff ")
 
@@ -63,6 +72,7 @@ def test_every_shipped_file_has_a_card() -> None:
 @pytest.fixture
 def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with a folder of its own in place of the package's."""
+    pytest.importorskip("torch")
     module = load_script("tools/ship.py")
     (tmp_path / "package").mkdir()
     monkeypatch.setattr(module, "FOLDER", tmp_path / "package")
@@ -70,46 +80,48 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def facts(recipe: str) -> dict[str, str]:
-    return {"recipe": f"recipes/{recipe}.toml", "data": "pictures", "note": "small"}
+def facts(recipe: str, **part: str) -> dict[str, str]:
+    return {"recipe": recipe, **part, "data": "pictures", "note": "small"}
 
 
-def described(recipe: str) -> dict[str, Any]:
-    table = as_table(read_recipe(ROOT / f"recipes/{recipe}.toml"))
+def described(recipe: str, **part: str) -> dict[str, Any]:
+    table = as_table(read_recipe(recipe, **part))
     return {"task": table["task"], "commit": "abc", "steps": 3, "wall_clock_hours": 0.5, "recipe": table}
 
 
 def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
-    recipe = "pidinet-tiny-bsds500"
-    save_model(create_model("tiny", width=4, side_channels=2), weights_file, described(recipe))
+    tiny, small = ({"recipe": f"edges/{name}", "stage": "first"} for name in ("tiny", "small"))
+    save_model(create_model("tiny", width=4, side_channels=2), weights_file, described(**tiny))
     scores = {"ods": 0.70004, "ois": 0.72, "ap": 0.6, "r50": 0.9, "sha256": weights.sha256(weights_file)}
-    with pytest.raises(click.UsageError, match=r"pidinet-small-bsds500.* differ"):
-        ship.ship("little", weights_file, scores, **facts("pidinet-small-bsds500"))
+    with pytest.raises(click.UsageError, match=r"edges/small first is not .* differ"):
+        ship.ship("little", weights_file, scores, **facts(**small))
     with pytest.raises(click.UsageError, match="not the weights of a tiny"):
-        ship.ship("pidinet_tiny", weights_file, scores, **facts(recipe))
+        ship.ship("pidinet_tiny", weights_file, scores, **facts(**tiny))
     assert not list(ship.FOLDER.iterdir())
-    card = json.loads(ship.ship("pidinet_little", weights_file, scores, **facts(recipe)).read_text())
+    card = json.loads(ship.ship("pidinet_little", weights_file, scores, **facts(**tiny)).read_text())
     check_card(card, ship.FOLDER)
     assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("little", 0.7, 0, 0.5)
     assert card["files"].keys() == {".onnx", ".safetensors"}
+    assert (card["recipe"], card["stage"], "run" in card) == ("edges/tiny", "first", False)
     assert "non-commercial" in card["licence"]
 
 
 def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
     model = create_model("resnet18_bipdc_cifar", width=0.125)
-    recipe = "quarter-bicpdc-cifar100"
-    save_model(model, weights_file, {"labels": [f"class {i}" for i in range(100)], **described(recipe)})
+    study = {"recipe": "classes/cifar100-quarter", "run": "bicpdc"}
+    save_model(model, weights_file, {"labels": [f"class {i}" for i in range(100)], **described(**study)})
     scores = {"top1": 41.5, "top5": 70.25, "sha256": weights.sha256(weights_file)}
     for wrong in ({"results": [scores]}, {**scores, "sha256": "0"}):  # nothing may be replaced then
         with pytest.raises(click.UsageError, match="not the scores of"):
-            ship.ship("small-cifar100", weights_file, wrong, **facts(recipe))
+            ship.ship("small-cifar100", weights_file, wrong, **facts(**study))
     assert not list(ship.FOLDER.iterdir())
-    card = json.loads(ship.ship("small-cifar100", weights_file, scores, **facts(recipe)).read_text())
+    card = json.loads(ship.ship("small-cifar100", weights_file, scores, **facts(**study)).read_text())
     check_card(card, ship.FOLDER)
     assert card["files"].keys() == {".pdn", ".safetensors"}
     assert (card["task"], card["top1"]) == ("classes", 41.5)
+    assert (card["recipe"], card["run"], "stage" in card) == ("classes/cifar100-quarter", "bicpdc", False)
     packed = PackedClassifier(ship.FOLDER / "small-cifar100.pdn")
     assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")
 

@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "bench": "Latency, throughput and memory on this machine.",
     "eval": "Score edge maps: ODS, OIS, AP, R50.",
     "train": "Train a network from a recipe.",
+    "recipes": "The shipped recipes and the numbers they are for.",
     "data": "Write data sets in the layouts that other programs read.",
     "complexity": "Operations, parameters and memory of a network.",
     "analyze": "Patterns and frequencies that a binary network has learned.",

@@ -99,10 +99,3 @@ def complete_model(task: str) -> Any:
         return [name for name in weights.shipped(task) if name.startswith(begun)]
 
     return complete
-
-
-@contextmanager
-def network_file(model: str | None, weights_file: Path | None, suffix: str) -> Iterator[tuple[Path, Path]]:
-    """The network's file and the one that runs; goes when the last verb asks `open_network`."""
-    with find_network(one_of(model, weights_file)) as named:
-        yield named.path, named.runs

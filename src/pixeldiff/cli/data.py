@@ -8,7 +8,7 @@ import click
 
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
-from pixeldiff.errors import UserError
+from pixeldiff.errors import needs
 
 
 @click.group()
@@ -32,7 +32,7 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
     try:
         from pixeldiff.training.hed_layout import write_hed_bsds
     except ImportError as error:
-        raise UserError(f"this needs {error.name}; install it with: pip install 'pixeldiff[train]'") from error
+        raise needs("train", "writing this layout", error) from error
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("pictures", total=None)

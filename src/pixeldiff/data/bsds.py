@@ -8,7 +8,7 @@ from pathlib import Path
 from pixeldiff.data.truth import Truth, find_truth
 from pixeldiff.errors import UserError
 
-ORIGIN = "BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/; others: docs/training.md"
+ORIGIN = "BSDS500: https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/; others: docs/guide/training.md"
 
 
 def split_folders(root: Path, split: str) -> tuple[Path, Path]:

@@ -27,6 +27,12 @@ def find_root(root: str | Path, origin: str) -> Path:
     )
 
 
+def find_within(root: str | Path | None, name: str, origin: str) -> Path:
+    """As `find_root`, also where `root`, or PIXELDIFF_DATA if there is none, holds the data set as a folder `name`."""
+    base = find_root(root or os.environ.get("PIXELDIFF_DATA") or ".", origin)
+    return base / name if (base / name).is_dir() else base
+
+
 def visible(folder: Path) -> list[Path]:
     """What a folder holds, in order, without hidden files: archives of macOS have a ._x.png beside each x.png."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))

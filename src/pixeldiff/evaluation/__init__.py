@@ -1,1 +1,52 @@
-"""A data set through a metric: its cache, its report, its curves. No torch."""
+"""A data set through a metric: one module per task, which `pixeldiff eval` finds in the table of tasks. No torch.
+
+Options                     what only this task asks: a frozen dataclass, whose fields become options of the verb
+prepare(options, asked)     finds the data and refuses mistakes before a network is opened -> a Job
+job.streams                 how many pictures its network will be given at once
+job.run(network, progress)  scores, and writes the files that the options ask for -> an Outcome
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+# (what is scored, how many) -> a function that hears how many more are done
+Progress = Callable[[str, int], Callable[[int], None]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `pixeldiff eval` asks of every task."""
+
+    dataset: str
+    data: Path | None = None
+    threads: int = 1
+    cache: Path | None = None  # a file that may keep what is scored already
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network to score: what it is called, what runs it, and its file's hash."""
+
+    name: str
+    run: Any  # of the task's class in runtime
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One JSON object per thing that was scored, and the same as lines of a table."""
+
+    results: Sequence[dict[str, Any]]
+    table: Sequence[str]
+
+
+class Job(Protocol):
+    @property
+    def streams(self) -> int: ...
+
+    def run(self, network: Network | None, progress: Progress) -> Outcome: ...

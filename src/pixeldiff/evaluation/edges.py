@@ -3,39 +3,52 @@
     result = evaluate_edges("edges/", "BSDS500/groundTruth/test")
     result.summary.ods, result.summary.ois
 
-Workers are threads: nearly all the time goes into kernels that release the GIL. Each picture's counts depend on that
-picture alone and are summed in the order of the names, so that results do not depend on the number of workers.
+Pictures are scored in threads: nearly all the time goes into kernels that release the GIL. Each picture's counts depend
+on that picture alone and are summed in the order of the names, so that results do not depend on how many there are.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.data.lists import shortened
-from pixeldiff.data.maps import ArrayMap, EdgeMap, find_maps
+from pixeldiff.data import bsds
+from pixeldiff.data.lists import find_root, refuse_missing, shortened
+from pixeldiff.data.maps import ArrayMap, DetectedMap, EdgeMap, average, find_maps
 from pixeldiff.data.truth import Mask, Truth, find_truth
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.edges import (
-    BSDS_MAX_DIST,
-    Counts,
-    Summary,
-    crispness,
-    evaluate_image,
-    summarise,
-    threshold_values,
-)
+from pixeldiff.evaluation import Asked, Network, Outcome, Progress, edge_report
+from pixeldiff.evaluation.edge_cache import Cache, Scored
+from pixeldiff.figures import check_plot
+from pixeldiff.files import refuse_existing
+from pixeldiff.machine import cores
+from pixeldiff.metrics.edges import BSDS_MAX_DIST, Summary, crispness, evaluate_image, summarise
 
-PROTOCOL = 1  # part of every cache key; raise it when results change
+
+@dataclass(frozen=True)
+class Dataset:
+    """What its papers score with: the tolerance, and where annotators stand against each other."""
+
+    max_dist: float = BSDS_MAX_DIST  # part of the image diagonal
+    human: tuple[float, float] | None = None  # recall and precision of each annotator against the others
+
+
+DATASETS = {
+    "bsds500": Dataset(human=(0.7240, 0.9014)),
+    "nyud": Dataset(max_dist=0.011),
+    "multicue": Dataset(),
+    "biped": Dataset(),
+    "custom": Dataset(),
+}
 
 
 @dataclass(frozen=True)
@@ -55,15 +68,6 @@ class Settings:
             raise UserError(f"the radius of non-maximum suppression is at least 1, got {self.nms_radius}")
         if self.thresholds < 1:
             raise UserError(f"at least one threshold is needed, got {self.thresholds}")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One picture: its counts, its crispness and the highest value of its map."""
-
-    counts: Counts
-    crispness: float
-    peak: float
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def evaluate_edges(
     truth: str | os.PathLike[str] | Mapping[str, Sequence[NDArray[Any]] | Truth],
     settings: Settings | None = None,
     *,
-    workers: int | None = None,
+    threads: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
@@ -115,14 +119,14 @@ def evaluate_edges(
     found_truth = _as_truth(truth)
     _refuse_unpaired(found_maps, found_truth)
     settings = settings or Settings()
-    kept = _Cache(Path(cache) if cache is not None else None)
+    kept = Cache(Path(cache) if cache is not None else None)
     jobs = {name: (found_maps[name], found_truth[name]) for name in sorted(found_maps)}
     pictures: dict[str, Scored] = {}
 
     def work(name: str) -> Scored:
         return _score(name, *jobs[name], settings, kept)
 
-    pool = ThreadPoolExecutor(workers or os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(threads or cores())
     try:
         futures = {pool.submit(work, name): name for name in jobs}
         for future in as_completed(futures):
@@ -139,9 +143,9 @@ def evaluate_edges(
     return Evaluation(settings, ordered, summarise(scored.counts for scored in ordered.values()))
 
 
-def _score(name: str, edge_map: EdgeMap, truth: _Truth, settings: Settings, kept: _Cache) -> Scored:
-    key = kept.key(edge_map, truth, settings)
-    if (found := kept.get(key, settings)) is not None:
+def _score(name: str, edge_map: EdgeMap, truth: _Truth, settings: Settings, kept: Cache) -> Scored:
+    key = "" if kept.path is None else kept.key(edge_map.digest(), truth.digest(), asdict(settings))
+    if (found := kept.get(key, settings.thresholds)) is not None:
         return found
     loaded = edge_map.load()
     try:
@@ -185,48 +189,153 @@ def _refuse_unpaired(maps: Mapping[str, EdgeMap], truth: Mapping[str, _Truth]) -
     raise UserError("; ".join(parts) + "; a map has the name of its picture")
 
 
-class _Cache:
-    """Counts of pictures already scored: one JSON line each, appended as they come; a line cut short is ignored."""
+# --- the verb ----------------------------------------------------------------------------------------------------
 
-    FIELDS = ("matched_truth", "all_truth", "matched_prediction", "all_prediction")
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.lines: dict[str, dict[str, Any]] = {}
-        if path is None or not path.exists():
-            return
-        for line in path.read_text(errors="replace").splitlines():
-            try:
-                entry = json.loads(line)
-                self.lines[entry["key"]] = entry
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
+@dataclass(frozen=True)
+class Options:
+    """Edge maps, or a network's, against human boundaries: ODS, OIS, AP, R50; several in one table and one plot."""
 
-    def key(self, edge_map: EdgeMap, truth: _Truth, settings: Settings) -> str:
-        if self.path is None:
-            return ""
-        parts = [str(PROTOCOL), edge_map.digest(), truth.digest(), json.dumps(asdict(settings), sort_keys=True)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    maps: tuple[Path, ...] = field(default=(), metadata={"argument": True})
+    truth: Path | None = field(
+        default=None, metadata={"help": "Folder of .mat or .png, PICTURES:LABELS, pair list or JSON list."}
+    )
+    average: tuple[Path, Path] | None = field(
+        default=None,
+        metadata={"kind": "folder", "help": "Score the mean of two folders of maps (NYUD RGB and HHA)."},
+    )
+    max_dist: float | None = field(
+        default=None, metadata={"help": "Tolerance as a part of the image diagonal; overrides --dataset."}
+    )
+    nms_radius: int = field(default=1, metadata={"least": 1, "most": 100, "help": "Reach of non-maximum suppression."})
+    no_nms: bool = field(default=False, metadata={"help": "The maps are thin already."})
+    ceval: bool = field(default=False, metadata={"help": "Score the maps as they are: no suppression, no thinning."})
+    thresholds: int = field(
+        default=99, metadata={"least": 1, "most": 10_000, "help": "How many, evenly spaced in 0 to 1."}
+    )
+    plot: Path | None = field(
+        default=None, metadata={"kind": "file", "help": "Draw precision-recall curves: .png, .svg or .pdf."}
+    )
+    text_files: Path | None = field(
+        default=None, metadata={"kind": "folder", "help": "Write eval_bdry*.txt and <picture>_ev1.txt."}
+    )
+    per_picture: Path | None = field(
+        default=None, metadata={"kind": "file", "help": "Write the best point of each picture as CSV."}
+    )
+    force: bool = field(default=False, metadata={"help": "Score maps and truth that look inverted as they are."})
 
-    def get(self, key: str, settings: Settings) -> Scored | None:
-        if (entry := self.lines.get(key)) is None:
-            return None
-        try:
-            counts = [np.array(entry[name], dtype=np.int64) for name in self.FIELDS]
-            crisp, peak = float(entry["crispness"]), float(entry["peak"])
-        except (ValueError, KeyError, TypeError, OverflowError):
-            return None  # a damaged line
-        if any(count.shape != (settings.thresholds,) for count in counts):
-            return None
-        return Scored(Counts(threshold_values(settings.thresholds), *counts), crisp, peak)
 
-    def put(self, key: str, name: str, scored: Scored) -> None:
-        if self.path is None:
-            return
-        counts = {field: getattr(scored.counts, field).tolist() for field in self.FIELDS}
-        entry = {"key": key, "name": name, "crispness": scored.crispness, "peak": scored.peak, **counts}
-        try:
-            with self.path.open("a") as file:  # one write per line: lines of several threads do not mix
-                file.write(json.dumps(entry) + "\n")
-        except OSError as error:
-            raise UserError(f"cannot write {self.path} ({error.strerror}); choose another place") from error
+def prepare(options: Options, asked: Asked) -> Job:
+    if swallowed := [one for one in options.average or () if str(one).startswith("--")]:
+        raise UserError(f"--average takes two folders of maps, but {swallowed[0]} follows the first")
+    dataset = DATASETS[asked.dataset]
+    settings = Settings(
+        max_dist=dataset.max_dist if options.max_dist is None else options.max_dist,
+        nms=not (options.no_nms or options.ceval),
+        nms_radius=options.nms_radius,
+        thin=not options.ceval,
+        thresholds=options.thresholds,
+    )
+    _check_outputs(options, asked.overwrite)
+    truths = {name: replace(one, force=options.force) for name, one in _find_truths(options.truth, asked).items()}
+    return Job(options, asked, settings, truths, asked.threads)
+
+
+def _check_outputs(options: Options, overwrite: bool) -> None:
+    """Mistakes that would only show after the work, or replace something."""
+    for file in (options.per_picture, options.plot):
+        if file is not None:
+            if not file.parent.is_dir():
+                raise UserError(f"no folder {file.parent} to write {file.name} into; make it first")
+            refuse_existing(file, overwrite)
+    if options.per_picture is not None and options.per_picture.suffix.lower() != ".csv":
+        raise UserError(f"{options.per_picture} is to hold CSV; give a name that ends in .csv")
+    folder = options.text_files
+    if folder is not None and folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise UserError(f"{folder} holds files already; give another folder or --overwrite")
+    if options.plot is not None:
+        check_plot(options.plot)
+
+
+def _find_truths(truth: Path | None, asked: Asked) -> dict[str, Truth]:
+    if truth is not None:
+        return find_truth(truth)
+    if asked.data is None:
+        raise UserError("what is the truth? give --truth FOLDER_OR_LIST, or --dataset bsds500 --data FOLDER")
+    if asked.dataset != "bsds500":
+        raise UserError(f"--data knows the layout of bsds500 only; for {asked.dataset} name the truth: --truth LIST")
+    return bsds.find_split(find_root(asked.data, bsds.ORIGIN), "test")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Folders of maps, or a network's, to be scored against the truth that was found."""
+
+    options: Options
+    asked: Asked
+    settings: Settings
+    truths: dict[str, Truth]
+    streams: int  # a picture per core
+
+    def run(self, network: Network | None, progress: Progress) -> Outcome:
+        results = {}
+        for name, source in self._sources(network).items():
+            advance = progress(name, len(source))
+            results[name] = evaluate_edges(
+                source,
+                self.truths,
+                self.settings,
+                threads=self.asked.threads,
+                cache=self.asked.cache,
+                progress=lambda done, total, advance=advance: advance(1),  # type: ignore[misc]
+            )
+        self._write(results)
+        digests = {network.name: network.sha256} if network else {}
+        found = [edge_report.to_dict(name, one, digests.get(name)) for name, one in results.items()]
+        return Outcome(found, edge_report.table(results))
+
+    def _sources(self, network: Network | None) -> dict[str, dict[str, EdgeMap]]:
+        """What to score, by the name that tables and legends show."""
+        sources: dict[str, dict[str, EdgeMap]] = {}
+
+        def add(name: str, found: dict[str, EdgeMap]) -> None:
+            if name in sources:
+                raise UserError(f"two sources are called {name}; rename a folder or score them one by one")
+            sources[name] = found
+
+        force = self.options.force
+        for folder in self.options.maps:
+            name = folder.resolve().name
+            add(str(folder) if name in sources else name, find_maps(folder, force))
+        if self.options.average is not None:
+            first, second = (find_maps(folder, force) for folder in self.options.average)
+            add("+".join(folder.resolve().name for folder in self.options.average), average(first, second))
+        if network is not None:
+            add(network.name, self._detected(network))
+        if not sources:
+            raise UserError("nothing to score: give folders of maps, --average A B, --model NAME or --weights FILE")
+        return sources
+
+    def _detected(self, network: Network) -> dict[str, EdgeMap]:
+        """What a network sees, at full size."""
+        pictures = {name: one.picture for name, one in self.truths.items() if one.picture is not None}
+        if len(pictures) < len(self.truths):
+            raise UserError(
+                "this truth does not name its pictures; use --truth PICTURES:LABELS, a pair list, or "
+                "--dataset bsds500 --data FOLDER"
+            )
+        refuse_missing(Path("the data set"), pictures.values())
+        detect = partial(network.run, size="full")
+        return {name: DetectedMap(detect, path, network.sha256) for name, path in pictures.items()}
+
+    def _write(self, results: dict[str, Evaluation]) -> None:
+        options = self.options
+        if options.per_picture is not None:
+            edge_report.write_csv(options.per_picture, results)
+        if options.text_files is not None:
+            edge_report.write_all_text_files(options.text_files, results)
+        if options.plot is not None:
+            from pixeldiff.evaluation.edge_curves import plot_curves
+
+            summaries = {name: one.summary for name, one in results.items()}
+            plot_curves(options.plot, summaries, DATASETS[self.asked.dataset].human)

@@ -1,6 +1,6 @@
 """A trained binary network to a .pdn file: one bit per binary weight, batch norms folded to scale and shift.
 
-The file is run on the packed kernels and compared with the network before it gets its name. See docs/format.md.
+The file is run on the packed kernels and compared with the network before it gets its name. See docs/guide/format.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,20 +25,3 @@ def refuse_other_classes(logits: NDArray[np.floating], labels: NDArray[np.intege
             f"the network tells {logits.shape[1]} classes apart, the pictures have {labels.max() + 1} or more; "
             "score it on the data it was trained for"
         )
-
-
-def score(
-    logits: Callable[[NDArray[np.uint8]], NDArray[np.floating]],
-    pictures: Callable[[slice], NDArray[np.uint8]],
-    labels: NDArray[np.integer],
-    progress: Callable[[int], None] = lambda pictures: None,
-    batch: int = 250,
-) -> dict[str, float]:
-    """top1 and top5, in percent, of a network over `pictures` (N x H x W x 3 of a slice); `progress` hears of each
-    batch."""
-    found = []
-    for start in range(0, len(labels), batch):
-        found.append(logits(pictures(slice(start, start + batch))))
-        refuse_other_classes(found[-1], labels)
-        progress(len(found[-1]))
-    return accuracy(np.concatenate(found), labels)

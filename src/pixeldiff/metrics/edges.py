@@ -26,7 +26,7 @@ from pixeldiff.errors import UserError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-BSDS_MAX_DIST = 0.0075  # also Multicue; NYUD uses 0.011
+BSDS_MAX_DIST = 0.0075  # of other data sets: evaluation/edges.py
 
 
 def threshold_values(thresholds: int | Sequence[float]) -> Floats:
@@ -149,7 +149,7 @@ class Summary:
     ois_recall: float
     ois_precision: float
     curve: Counts  # the sum over pictures, with .recall, .precision and .f
-    images: tuple[Point, ...]  # the best point of each picture
+    pictures: tuple[Point, ...]  # the best point of each
 
 
 def summarise(counts: Iterable[Counts]) -> Summary:
@@ -175,7 +175,7 @@ def summarise(counts: Iterable[Counts]) -> Summary:
         ois_recall=ois_recall,
         ois_precision=ois_precision,
         curve=total,
-        images=tuple(best_point(c) for c in pictures),
+        pictures=tuple(best_point(c) for c in pictures),
     )
 
 

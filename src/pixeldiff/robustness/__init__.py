@@ -1,1 +1,50 @@
-"""Damaged pictures, and what networks make of them. No torch."""
+"""Damaged pictures, and what networks make of them: one module per task, found in the table of tasks. No torch.
+
+LAYOUT                              how the paper lays out the task's table
+prepare(data, seed, limit, threads) finds the pictures -> a Scorer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Scores = dict[str, float]
+Condition = tuple[str, int]  # kind, severity
+Tick = Callable[[int], None]  # hears how many more pictures are done
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table of the paper: models below each other, a column per kind, the highest severity first."""
+
+    scores: tuple[str, ...]  # of a cell; models are compared on the first
+    label: str  # of the first, in words
+    axis: str  # and beside a plot
+    digits: int
+    width: int  # of a column
+    kinds: tuple[str, ...]  # if none are named
+    blocks: tuple[tuple[str, ...], ...]  # families of kinds that stand beside each other
+
+
+class Scorer(Protocol):
+    """Scores networks on the pictures of one data set."""
+
+    @property
+    def source(self) -> str: ...  # what the pictures are, for the file
+
+    @property
+    def kinds(self) -> Sequence[str]: ...  # if none are named
+
+    @property
+    def has_clean(self) -> bool: ...  # whether the undamaged pictures are there, too
+
+    @property
+    def streams(self) -> int: ...  # how many pictures a network will be given at once
+
+    @property
+    def pictures(self) -> int: ...
+
+    def __call__(self, condition: Condition, networks: Mapping[str, Any], tick: Tick) -> dict[str, Scores]:
+        """name -> score -> number"""

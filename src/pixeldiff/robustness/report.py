@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pixeldiff.figures import COLOURS, check_plot, save_figure
-from pixeldiff.robustness.results import CLEAN, METRICS, Comparison, Condition, Results, compare, families
+from pixeldiff.robustness import Condition, Layout
+from pixeldiff.robustness.results import CLEAN, Comparison, Results, compare, families
 
-BLOCKS = {
-    "edges": (("noise", "blur"), ("digital", "weather")),
-    "classes": (("noise", "blur", "weather", "digital"),),
-}
 # The paper's column heads.
 SHORT = {
     "gaussian_noise": "Gauss.",
@@ -38,12 +35,12 @@ SHORT = {
 
 
 def cell(results: Results, model: str, condition: Condition) -> str:
-    """ODS/OIS with three digits, or percent with two; a dash where nothing was scored."""
+    """The scores of a cell (ODS/OIS, or top-1); a dash where nothing was scored."""
     scores = results.cells.get((model, condition))
     if scores is None:
         return "-"
-    digits = 3 if results.task == "edges" else 2
-    return "/".join(f"{scores[metric]:.{digits}f}" for metric in METRICS[results.task])
+    layout = results.layout
+    return "/".join(f"{scores[name]:.{layout.digits}f}" for name in layout.scores)
 
 
 def table(results: Results, models: Sequence[str], grid: Sequence[Condition], columns: int = 200) -> str:
@@ -51,7 +48,7 @@ def table(results: Results, models: Sequence[str], grid: Sequence[Condition], co
     chosen = families([kind for kind, _ in grid])
     severities = sorted({severity for kind, severity in grid if (kind, severity) != CLEAN}, reverse=True)
     blocks = []
-    for names in BLOCKS[results.task]:
+    for names in results.layout.blocks:
         parts = [(family, chosen[family]) for family in names if family in chosen]
         block = _block(results, models, parts, severities) if parts else ""
         if max(map(len, block.splitlines()), default=0) > columns:
@@ -69,7 +66,7 @@ def _block(
 ) -> str:
     groups = [[f"{model} (L{severity})" for model in models] for severity in severities]
     first = max(len("Method"), *(len(label) for labels in groups for label in labels))
-    width = 12 if results.task == "edges" else 8
+    width = results.layout.width
     heads = [f"{family.capitalize():^{width * len(kinds)}}" for family, kinds in parts]
     lines = [" |".join([" " * first, *heads]).rstrip()]
     lines.append(" |".join([f"{'Method':{first}}", *("".join(f"{SHORT[k]:>{width}}" for k in ks) for _, ks in parts)]))
@@ -87,14 +84,14 @@ def comparisons(results: Results, models: Sequence[str], grid: Sequence[Conditio
     return [found for model in models[1:] for found in compare(results, model, models[0], grid)]
 
 
-def in_words(found: Comparison, task: str) -> str:
+def in_words(found: Comparison, layout: Layout) -> str:
     """One line: in how many cells the model is ahead, and by how much on average."""
-    digits, metric = (3, "ODS") if task == "edges" else (2, "top-1")
+    digits = layout.digits
     level = "all levels" if found.severity is None else f"level {found.severity}"
     error = "" if found.error is None else f" ± {found.error:.{digits}f}"
     return (
         f"{found.model} against {found.reference}, {level}: ahead in {found.ahead} of {found.cells} cells, "
-        f"mean {metric} {found.mean:.{digits}f}, difference {found.difference:+.{digits}f}{error}"
+        f"mean {layout.label} {found.mean:.{digits}f}, difference {found.difference:+.{digits}f}{error}"
     )
 
 
@@ -104,7 +101,7 @@ def plot(results: Results, models: Sequence[str], grid: Sequence[Condition], pat
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    metric = METRICS[results.task][0]
+    metric = results.layout.scores[0]
     kinds = [kind for kinds in families([kind for kind, _ in grid]).values() for kind in kinds]
     severities = sorted({severity for kind, severity in grid if (kind, severity) != CLEAN})
     figure = Figure(figsize=(10, 2.6 * len(severities) + 0.6), layout="constrained")
@@ -112,7 +109,7 @@ def plot(results: Results, models: Sequence[str], grid: Sequence[Condition], pat
     axes = figure.subplots(len(severities), 1, squeeze=False)[:, 0]
     for severity, axis in zip(severities, axes, strict=True):
         _panel(axis, results, models, kinds, severity, metric)
-        axis.set_ylabel("ODS" if metric == "ods" else "top-1 (%)")
+        axis.set_ylabel(results.layout.axis)
         axis.set_title(f"level {severity}" + (" (dashed: clean)" if CLEAN in grid else ""), loc="left", fontsize=10)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=len(models), frameon=False)

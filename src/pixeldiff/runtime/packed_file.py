@@ -1,4 +1,4 @@
-"""Reading .pdn files: a packed network as safetensors with one bit per binary weight. See docs/format.md.
+"""Reading .pdn files: a packed network as safetensors with one bit per binary weight. See docs/guide/format.md.
 
 Nothing in a file is believed: sizes, shapes, names, types and the chain of layers are checked before an array is made,
 and every fault is one UserError that names it.

@@ -1,7 +1,7 @@
-"""Recipes: TOML files as frozen dataclasses; a key that is unknown or of the wrong type is an error that names it.
+"""Recipes: tables as frozen dataclasses; a key that is unknown or of the wrong type is an error that names it.
 
-A recipe may say `extends = "other.toml"` (relative to itself): it then holds only the lines that differ.
-The tables [data], [loss] and [evaluate] belong to the task and are described by the task's dataclasses.
+The tables [data], [loss] and [evaluate] belong to the task and are described by the task's dataclasses. How the tables
+are found and read from files, with their runs and stages, is in `recipe_file`.
 """
 
 from __future__ import annotations
@@ -9,27 +9,20 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import os
-import sys
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import list_models, model_config
+from pixeldiff.training.recipe_file import changed, read_file, shown
+from pixeldiff.training.schedule import Schedule
 from pixeldiff.training.tasks import task_module
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 T = TypeVar("T")
-LARGEST_FILE = 2**16  # bytes; recipes have some thousand
-LONGEST_LINE = 2000  # reading a key takes time as the square of its length
-DEPTH = 8  # of tables in tables, and of recipes that extend each other
 
 
 def _check(rule: str, value: object, holds: bool) -> None:
@@ -49,25 +42,6 @@ class Optimizer:
         _check("optimizer.lr is more than 0", self.lr, self.lr > 0)
         _check("optimizer.betas are 0 to below 1", self.betas, all(0 <= beta < 1 for beta in self.betas))
         _check("optimizer.weight_decay is at least 0", self.weight_decay, self.weight_decay >= 0)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The learning rate over the run, in epochs (one epoch = every entry of the training set once)."""
-
-    epochs: float = 20.0
-    kind: str = "multistep"  # or "cosine": down to zero at the end
-    milestones: tuple[float, ...] = (10.0, 16.0)  # multistep: times `factor` at these epochs
-    factor: float = 0.1
-    warmup_steps: int = 0  # linear from zero
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("multistep", "cosine"):
-            raise UserError(f"schedule.kind is multistep or cosine, got {self.kind!r}")
-        _check("schedule.epochs is more than 0 and at most a million", self.epochs, 0 < self.epochs <= 1e6)
-        _check("schedule.factor is more than 0", self.factor, self.factor > 0)
-        _check("schedule.milestones are at least 0", list(self.milestones), all(m >= 0 for m in self.milestones))
-        _check("schedule.warmup_steps is at least 0", self.warmup_steps, self.warmup_steps >= 0)
 
 
 @dataclass(frozen=True)
@@ -119,22 +93,25 @@ class Recipe:
         _check("seed is 0 to 2**32 - 1", self.seed, 0 <= self.seed < 2**32)
 
 
-def read_recipe(path: str | Path) -> Recipe:
-    """The recipe in a TOML file, checked."""
-    return parse_recipe(_read_table(Path(path)))
+def read_recipe(recipe: str | Path, *, run: str = "", stage: str = "", changes: Iterable[str] = ()) -> Recipe:
+    """A shipped recipe ("edges/patterns") or a TOML file's, of one of its runs or stages, checked.
+
+    `changes` are those of `--set`: "seed=1", "model.pattern=c16".
+    """
+    return parse_recipe(changed(read_file(recipe).table(run, stage), changes))
 
 
 def parse_recipe(table: dict[str, Any]) -> Recipe:
     """The recipe in a table of tables, checked; `as_table(recipe)` gives the table back."""
     table = dict(table)
-    module = task_module(_taken(table, "task", str, "the recipe"))
+    task = _taken(table, "task", str, "the recipe")
+    module = task_module(task)
     model = _taken(table, "model", dict, "the recipe")
     if not isinstance(model.get("name"), str):
         raise UserError('the recipe\'s [model] table needs a name, for example name = "tiny"')
     config = model_config(model["name"])
     if not isinstance(config, module.Network):
         fitting = [name for name in list_models() if isinstance(model_config(name), module.Network)]
-        task = module.__name__.rpartition(".")[2]
         raise UserError(f"{model['name']} is no network for the task {task}; there are {', '.join(fitting)}")
     from_table(type(config), dataclasses.asdict(config) | {k: v for k, v in model.items() if k != "name"}, "model")
     parts = {
@@ -151,7 +128,7 @@ def parse_recipe(table: dict[str, Any]) -> Recipe:
             rest[key] = from_table(kind, value, key)
         else:
             rest[key] = _typed(value, {"paper": str, "seed": int, "initial": str}[key], key)
-    return Recipe(task=module.__name__.rpartition(".")[2], model=model, **parts, **rest)
+    return Recipe(task=task, model=model, **parts, **rest)
 
 
 def as_table(recipe: Recipe) -> dict[str, Any]:
@@ -163,7 +140,7 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
 def from_table(kind: type[T], table: Any, where: str) -> T:
     """A dataclass from a TOML table; errors name the key as `where.key`."""
     if not isinstance(table, dict):
-        raise UserError(f"{where} is a table, write [{where}] and its keys below; got {_shown(table)}")
+        raise UserError(f"{where} is a table, write [{where}] and its keys below; got {shown(table)}")
     hints = typing.get_type_hints(kind)
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}
@@ -179,53 +156,6 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     if needed:
         raise UserError(f"the recipe does not say {where}.{needed[0]}")
     return kind(**values)
-
-
-def _read_table(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    if (here := Path(os.path.abspath(path))) in seen:
-        raise UserError(f"recipe {path} extends itself")
-    if len(seen) > DEPTH:
-        raise UserError(f"recipe {seen[0]} extends more than {DEPTH} others; put what they say into fewer")
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise UserError(f"recipe {path} is larger than {LARGEST_FILE >> 10} KB; recipes name data, not hold it")
-        text = path.read_text("utf-8")
-        if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
-            raise UserError(f"recipe {path} has a line of more than {LONGEST_LINE} characters; divide it")
-        table = tomllib.loads(text)
-    except FileNotFoundError as error:
-        raise UserError(f"no recipe {path}; the published ones are in recipes/") from error
-    except UserError:
-        raise
-    except RecursionError as error:
-        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists") from error
-    except (OSError, ValueError) as error:  # also numbers of thousands of digits
-        raise UserError(f"recipe {path} is not readable TOML: {error}") from error
-    _refuse_odd(table, path)
-    if "extends" not in table:
-        return table
-    base = table.pop("extends")
-    if not isinstance(base, str):
-        raise UserError(f"extends names one recipe file, got {_shown(base)}")
-    return _merged(_read_table(path.parent / base, (*seen, here)), table)
-
-
-def _refuse_odd(value: Any, path: Path, depth: int = 0) -> None:
-    """What TOML can say and no recipe means: tables in tables without end, numbers beyond 64 bits."""
-    if depth > DEPTH:
-        raise UserError(f"recipe {path} is nested too deeply; it has tables of values and lists")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise UserError(f"recipe {path} has a whole number beyond 64 bits; none is meant to be so large")
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _refuse_odd(one, path, depth + 1)
-
-
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in changes.items():
-        old = base.get(key)
-        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _taken(table: dict[str, Any], key: str, kind: type[T], where: str) -> T:
@@ -248,18 +178,18 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
         inner = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         if len(inner) == len(value):
             return tuple(_typed(v, k, where) for v, k in zip(value, inner, strict=True))
-    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
+    elif _fits(value, kind):
+        if kind is float and not math.isfinite(value):
             raise UserError(f"{where} is a finite number, got {value}")
-        return float(value)
-    elif isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
-        return value
-    raise UserError(f"{where} takes {_words(kind)}, got {_shown(value)}")
+        return float(value) if kind is float else value
+    raise UserError(f"{where} takes {_words(kind)}, got {shown(value)}")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a simple type; a whole number is also a number, true and false are none."""
+    if kind in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, int | float) if kind is float else isinstance(kind, type) and isinstance(value, kind)
 
 
 def _words(kind: Any) -> str:
@@ -271,7 +201,7 @@ def _words(kind: Any) -> str:
     return names.get(kind, str(kind))
 
 
-def _hint(key: str, known: typing.Iterable[str]) -> str:
+def _hint(key: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(key, list(known), 1)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
 

@@ -11,18 +11,13 @@ import copy
 import errno
 import hashlib
 import math
-import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
@@ -40,80 +35,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-Key = tuple[int, int]  # (epoch, index) of a sample
 LAST = "last.safetensors"
 CHECKPOINT = "checkpoint.pt"
-
-
-class Positions:
-    """The keys of each forward pass of this process, from step `start` on: a batch sampler without state."""
-
-    def __init__(self, length: int, recipe: Recipe, start: int, steps: int, rank: int = 0, world: int = 1) -> None:
-        self.length, self.seed, self.start, self.steps = length, recipe.seed, start, steps
-        self.batch, self.rank, self.world = recipe.loop.batch, rank, world
-        whole, rest = divmod(recipe.loop.accumulate, world)
-        self.passes = whole if rest == 0 else recipe.loop.accumulate  # forward passes of this process in a step
-        self._epoch = -1
-        if self.batch % (self.passes * world):
-            raise UserError(
-                f"loop.batch = {self.batch} in {recipe.loop.accumulate} forward passes does not divide among {world} "
-                "processes; change loop.batch, loop.accumulate or the number of processes"
-            )
-
-    def __len__(self) -> int:
-        return (self.steps - self.start) * self.passes
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        part = self.batch // (self.world * self.passes)
-        for step in range(self.start, self.steps):
-            keys = self.keys(step)
-            for k in range(self.passes):
-                first = (k * self.world + self.rank) * part
-                yield keys[first : first + part]
-
-    def keys(self, step: int) -> list[Key]:
-        """All pictures of a step, over all processes."""
-        places = range(step * self.batch, (step + 1) * self.batch)
-        return [(p // self.length, int(self._order(p // self.length)[p % self.length])) for p in places]
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if self._epoch != epoch:
-            self._epoch = epoch
-            self._permutation = np.random.default_rng((self.seed, epoch)).permutation(self.length)
-        return self._permutation
-
-
-class Processes:
-    """This process among those that torchrun started, or alone."""
-
-    def __init__(self) -> None:
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self.rank = int(os.environ.get("RANK", "0"))
-        cuda = torch.cuda.is_available()
-        self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
-        if self.world > 1 and not dist.is_initialized():
-            # The others wait while the first process evaluates, so the patience is long.
-            dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=2))
-
-    def agree(self, loss: float, stop: bool) -> tuple[float, bool]:
-        """The mean loss over all processes, and whether any wants to stop."""
-        if self.world == 1:
-            return loss, stop
-        values = torch.tensor([loss, float(stop)], device=self.device, dtype=torch.float64)
-        dist.all_reduce(values)
-        return values[0].item() / self.world, values[1].item() > 0
-
-    def share(self, value: Any) -> Any:
-        """What the first process has, everywhere."""
-        if self.world == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
-
-    def close(self) -> None:
-        if self.world > 1:
-            dist.destroy_process_group()
 
 
 class Run:
@@ -207,30 +130,40 @@ class Run:
         """The checkpoint in `out`, if there is one; an error if what is there is not of this recipe and data."""
         if not self.path.exists():
             if (weights := self.out / LAST).exists():  # of this recipe: begun again, it ends in the same bits
-                self._compare(read_metadata(weights).get("recipe", {}))
+                described = read_metadata(weights)
+                self._compare(described.get("recipe", {}), described.get("initial_sha256", ""))
             return None
         try:
             state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
             recipe = state["recipe"]
         except Exception as error:  # torch.load raises whatever the damage happens to hit
             raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
-        state["recipe"] = self._compare(recipe)
+        state["recipe"] = self._compare(recipe, state.get("initial_sha256", ""))
         if state.get("entries", self.entries) != self.entries:  # older checkpoints do not say
             raise UserError(f"{self.out} holds a run on other pictures than are in the data now; choose another --out")
         return state
 
-    def _compare(self, table: dict[str, Any]) -> dict[str, Any]:
+    def _compare(self, table: dict[str, Any], initial_sha256: str) -> dict[str, Any]:
         """The recipe of what is in `out`, complete; an error if it makes another run than this one."""
         try:
             old = as_table(parse_recipe(table))  # keys that are new since have defaults
         except UserError as error:
             raise UserError(f"{self.out} holds something else than runs ({error}); choose another --out") from error
         new = as_table(self.recipe)
-        changed = [key for key in ("task", "model", "data", "loss", "seed", "initial") if old[key] != new[key]]
+        changed = [key for key in ("task", "model", "data", "loss", "seed") if old[key] != new[key]]
+        if old["initial"] != new["initial"] and not self._starts_from(initial_sha256):
+            changed.append("initial")
         changed += ["loop.batch"] if old["loop"]["batch"] != new["loop"]["batch"] else []
         if changed:
             raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")
         return old
+
+    def _starts_from(self, initial_sha256: str) -> bool:
+        """Whether the recipe's `initial` is this file: folders of runs are moved, and called from elsewhere."""
+        try:
+            return bool(self.recipe.initial) and sha256(trained(self.recipe.initial)) == initial_sha256
+        except UserError:  # it is no longer there
+            return False
 
     def restore(self, state: dict[str, Any]) -> None:
         self.initial_sha256 = state.get("initial_sha256", "")

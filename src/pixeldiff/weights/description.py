@@ -1,7 +1,7 @@
 """What a weights file says of its network: name, task, preprocessing, labels, licence. No torch, no onnxruntime.
 
-The description is a JSON object under METADATA_KEY: in the header of .safetensors and .pdn files (both are
-safetensors), among the properties of an .onnx file. Export copies it from the file that training wrote. Nothing in it
+The description is a JSON object under METADATA_KEY: among the properties of an .onnx file, in the header of all others
+(.safetensors and .pdn are both safetensors). Export copies it from the file that training wrote. Nothing in it
 is believed: whoever needs a value asks `Fields` for it.
 """
 
@@ -17,7 +17,6 @@ from pixeldiff.weights.graph_file import read_properties
 
 METADATA_KEY = "pixeldiff"
 TRAINED = ".safetensors"
-PACKED = ".pdn"
 AUTHORS = (".pth", ".pt")  # files of the paper's authors: PiDiNets
 MOST_HEADER_BYTES = 10_000_000
 
@@ -26,12 +25,7 @@ def describe(path: Path) -> dict[str, Any]:
     """What the file says, `name` and `task` at least."""
     if path.suffix in AUTHORS:
         return {"name": path.stem, "task": "edges"}
-    if path.suffix in (TRAINED, PACKED):
-        text = _header(path).get(METADATA_KEY)
-    elif path.suffix == ".onnx":
-        text = read_properties(path).get(METADATA_KEY)
-    else:
-        raise UserError(f"{path} is no weights file; they end in .onnx, {PACKED}, {TRAINED} or {' or '.join(AUTHORS)}")
+    text = (read_properties if path.suffix == ".onnx" else _read_header)(path).get(METADATA_KEY)
     if text is None:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
     described = {"name": path.stem, **read_json(text, path)}
@@ -42,7 +36,7 @@ def describe(path: Path) -> dict[str, Any]:
     return described
 
 
-def _header(path: Path) -> dict[str, Any]:
+def _read_header(path: Path) -> dict[str, Any]:
     """The metadata of a safetensors file."""
     try:
         with path.open("rb") as file:
@@ -50,7 +44,7 @@ def _header(path: Path) -> dict[str, Any]:
             header = file.read(length) if length <= MOST_HEADER_BYTES else b""
         return dict(json.loads(header).get("__metadata__") or {})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is not a readable {path.suffix} file; export or download it again") from error
+        raise UserError(f"{path} is not a readable weights file; export or download it again") from error
 
 
 def read_json(text: str | bytes, path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,8 @@ from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
 from pixeldiff.models.saving import load_model
 from pixeldiff.training.loop import train
-from pixeldiff.training.recipe import parse_recipe, read_recipe
+from pixeldiff.training.recipe import parse_recipe
+from pixeldiff.training.recipe_file import changed, names, read_file
 from pixeldiff.training.tasks.class_pictures import CifarPictures, FolderPictures, _window
 from pixeldiff.training.tasks.classes import Task, distillation_loss, predict
 from pixeldiff.training.tasks.pictures import normalise
@@ -235,12 +235,13 @@ def test_bad_input(cifar, folder, tmp_path):
         FolderPictures(folder, "val").plain(np.arange(6))
 
 
-RECIPES = [p for p in sorted(Path(__file__).parents[3].glob("recipes/*.toml")) if read_recipe(p).task == "classes"]
+FILES = {name: read_file(name) for name in names() if name.startswith("classes/")}
+RUNS = [(name, table) for name, file in FILES.items() for table in (file.runs or file.stages).values()]
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipes_build_networks_for_their_data(path):
-    recipe = read_recipe(path)
+@pytest.mark.parametrize(("name", "table"), RUNS)
+def test_recipes_build_networks_for_their_data(name: str, table: dict) -> None:
+    recipe = parse_recipe(table)
     model = create_model(**(recipe.model | {"width": 0.125}))
     assert (model.config.stem, model.config.classes) == {"cifar100": ("cifar", 100), "folder": ("imagenet", 1000)}[
         recipe.data.dataset
@@ -248,12 +249,10 @@ def test_recipes_build_networks_for_their_data(path):
     assert [recipe.schedule.epochs * m / 60 for m in (45, 55)] == pytest.approx(recipe.schedule.milestones, abs=1e-3)
 
 
-def test_the_study_is_paired():
-    by_name = {p.stem: read_recipe(p) for p in RECIPES}
-    for seed, suffix in ((0, ""), (1, "-seed1"), (2, "-seed2")):
-        pair = [by_name[f"quarter-{name}{suffix}-cifar100"] for name in ("vanilla", "bicpdc")]
-        assert [r.seed for r in pair] == [seed, seed]
-        assert [r.model["width"] for r in pair] == [0.25, 0.25]
-        assert [dataclasses.replace(r, model={}, paper="") for r in pair[:1]] == [
-            dataclasses.replace(r, model={}, paper="") for r in pair[1:]
-        ]
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_study_is_paired(seed: int) -> None:
+    study = FILES["classes/cifar100-quarter"]
+    pair = [parse_recipe(changed(study.table(name), [f"seed={seed}"])) for name in ("vanilla", "bicpdc")]
+    assert [r.seed for r in pair] == [seed, seed]
+    assert [r.model["width"] for r in pair] == [0.25, 0.25]
+    assert dataclasses.replace(pair[0], model={}, paper="") == dataclasses.replace(pair[1], model={}, paper="")

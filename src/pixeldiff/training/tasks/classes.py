@@ -4,8 +4,8 @@ With a teacher (Hinton et al. 2015, as ReActNet uses it) the loss of a picture i
 
     (1 - d) * cross-entropy(label) + d * T^2 * KL(softmax(teacher / T) || softmax(student / T)),    d = distillation
 
-Two-stage training (paper, section 7.2) is two recipes: the first with `binary_weights = false` in [model], the second
-with `initial` naming the first one's weights; both name the teacher.
+Two-stage training (paper, section 7.2) is two stages of one recipe: the first with `binary_weights = false` in [model],
+the second from its weights; both name the teacher.
 """
 
 from __future__ import annotations

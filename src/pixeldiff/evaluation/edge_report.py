@@ -1,0 +1,102 @@
+"""Scores of edge maps for people and programs: a table, JSON, CSV per picture, and the four text files that others'
+plotting scripts read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pixeldiff.files import write_whole
+
+if TYPE_CHECKING:
+    from pixeldiff.evaluation.edges import Evaluation, Settings
+
+
+def to_dict(name: str, evaluation: Evaluation, sha256: str | None = None) -> dict[str, Any]:
+    """What --json holds for one folder of maps, or for the network with this hash."""
+    summary, curve = evaluation.summary, evaluation.summary.curve
+    return {
+        "name": name,
+        **({} if sha256 is None else {"sha256": sha256}),
+        "pictures": len(evaluation.pictures),
+        "settings": asdict(evaluation.settings),
+        "ods": summary.ods,
+        "ois": summary.ois,
+        "ap": summary.ap,
+        "r50": summary.r50,
+        "crispness": evaluation.crispness,
+        "ods_point": asdict(summary.ods_point),
+        "curve": {
+            "threshold": curve.thresholds.tolist(),
+            "recall": curve.recall.tolist(),
+            "precision": curve.precision.tolist(),
+            "f": curve.f.tolist(),
+        },
+    }
+
+
+def table(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """A line per folder of maps or network, and how they were scored."""
+    wide = max(4, *map(len, evaluations))
+    lines = [f"{'maps':{wide}}     ODS     OIS      AP     R50  crispness  pictures"]
+    for name, one in evaluations.items():
+        s = one.summary
+        scores = "  ".join(f"{number:.4f}" for number in (s.ods, s.ois, s.ap, s.r50))
+        lines.append(f"{name:{wide}}  {scores}  {one.crispness:9.4f}  {len(one.pictures):8}")
+    return [*lines, _described(next(iter(evaluations.values())).settings)]
+
+
+def _described(settings: Settings) -> str:
+    thinning = "thinned" if settings.thin else "as they are"
+    suppressed = f"suppressed with radius {settings.nms_radius}" if settings.nms else "not suppressed"
+    tolerance = f"tolerance {settings.max_dist} of the diagonal"
+    thresholds = f"{settings.thresholds} threshold{'s' * (settings.thresholds != 1)}"
+    return f"Maps {suppressed}, {thinning}; {thresholds}; {tolerance}."
+
+
+def write_csv(path: Path, evaluations: dict[str, Evaluation]) -> None:
+    """One line per folder and picture: the picture's best point and its crispness."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["maps", "picture", "threshold", "recall", "precision", "f", "crispness"])
+    for name, evaluation in evaluations.items():
+        for picture, point in zip(evaluation.pictures, evaluation.summary.pictures, strict=True):
+            numbers = (point.threshold, point.recall, point.precision, point.f, evaluation.pictures[picture].crispness)
+            writer.writerow([name, picture, *(f"{number:.6f}" for number in numbers)])
+    write_whole(path, text.getvalue().encode())
+
+
+def write_all_text_files(folder: Path, evaluations: Mapping[str, Evaluation]) -> None:
+    """The text files of one evaluation in the folder, of several in one folder each."""
+    for name, one in evaluations.items():
+        # A name may be a path, where two folders are called alike; it shall not lead out of this one.
+        own = folder / re.sub(r"[^\w.+-]+", "_", name).strip("._")
+        write_text_files(folder if len(evaluations) == 1 else own, one)
+
+
+def write_text_files(folder: Path, evaluation: Evaluation) -> None:
+    """eval_bdry.txt, eval_bdry_thr.txt, eval_bdry_img.txt and one <picture>_ev1.txt each."""
+    summary, curve = evaluation.summary, evaluation.summary.curve
+    best = summary.ods_point
+    ois = (summary.ois_recall, summary.ois_precision, summary.ois)
+    write_whole(
+        folder / "eval_bdry.txt", _rows([(best.threshold, best.recall, best.precision, best.f, *ois, summary.ap)])
+    )
+    write_whole(
+        folder / "eval_bdry_thr.txt", _rows(zip(curve.thresholds, curve.recall, curve.precision, curve.f, strict=True))
+    )
+    points = [(k, p.threshold, p.recall, p.precision, p.f) for k, p in enumerate(summary.pictures, start=1)]
+    write_whole(folder / "eval_bdry_img.txt", _rows(points))
+    for name, scored in evaluation.pictures.items():
+        c = scored.counts
+        columns = (c.thresholds, c.matched_truth, c.all_truth, c.matched_prediction, c.all_prediction)
+        write_whole(folder / f"{name}_ev1.txt", _rows(zip(*columns, strict=True)))
+
+
+def _rows(rows: Iterable[Iterable[float]]) -> bytes:
+    return "".join(" ".join(f"{number:10g}" for number in row) + "\n" for row in rows).encode()

@@ -1,0 +1,69 @@
+"""From a user's word to an open network: names, files of every kind, and what is said of the others."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pixeldiff import EdgeDetector, PackedClassifier, UserError, weights
+from pixeldiff.cli import _network
+from pixeldiff.cli._network import find_network, one_of, open_network
+from tests.extras import optional
+
+create_model = optional("pixeldiff.models").create_model
+save_model = optional("pixeldiff.models.saving").save_model
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "task"),
+    [("tiny", EdgeDetector, "edges"), ("pidinet_tiny", EdgeDetector, None), ("bipdc-cifar100", PackedClassifier, None)],
+)
+def test_a_name_opens_the_shipped_network(given, kind, task):
+    with open_network(given, task, threads=1, streams=2) as opened:
+        assert isinstance(opened.network, kind)
+        assert opened.path == opened.runs == weights.resolve(given)
+        assert opened.name == opened.network.name == opened.path.stem
+        assert opened.sha256 == weights.sha256(opened.path)
+
+
+def test_a_file_for_torch_is_exported_on_the_way(tmp_path, rng):
+    networks = {"edges": ("tiny-l", {"width": 4}), "classes": ("resnet18_binary_cifar", {"width": 0.125})}
+    picture = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    for task, (name, changes) in networks.items():
+        path = tmp_path / f"{task}.safetensors"
+        save_model(create_model(name, **changes).eval(), path, {"licence": "mine"})
+        with open_network(path) as opened:
+            assert (opened.name, opened.task.name, opened.path) == (task, task, path)
+            assert (opened.runs.suffix, opened.network.name) == (opened.task.suffix, task)
+            assert opened.sha256 == weights.sha256(path)
+            assert len(opened.network(picture))
+        assert not opened.runs.exists()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["classes.safetensors", "edges.safetensors"]
+
+
+def test_without_torch_the_sentence_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "a.pth").write_bytes(b"any")
+    monkeypatch.setattr(_network.importlib.util, "find_spec", lambda name: None)
+    with (
+        pytest.raises(UserError, match=r"a\.pth needs torch; install it with: pip install 'pixeldiff\[train\]'"),
+        find_network(tmp_path / "a.pth"),
+    ):
+        pass
+
+
+def test_other_tasks_and_unknown_words(tmp_path):
+    for given, task, says in (
+        ("tiny", "classes", "tiny is a network for edges, not for classes"),
+        ("nonsense", None, "no shipped weights named 'nonsense'; there are basic, "),
+        (tmp_path / "none.onnx", None, "no weights file .*none.onnx"),
+    ):
+        with pytest.raises(UserError, match=says), open_network(given, task):
+            pass
+
+
+def test_one_of_two_options():
+    assert one_of("tiny", None) == "tiny"
+    assert one_of(None, Path("a.onnx")) == Path("a.onnx")
+    for both in ((None, None), ("tiny", Path("a.onnx"))):
+        with pytest.raises(UserError, match="one of them"):
+            one_of(*both)

@@ -1,0 +1,91 @@
+"""The public names: one list for the run and for type checkers, and a user's program is checked against real types."""
+
+import ast
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pixeldiff
+
+PROGRAM = """\
+from pixeldiff import EdgeDetector, Settings, create_model, evaluate_edges, fuse, load_model, save_model
+
+detector = EdgeDetector("tiny", threads=1)
+edges = detector("photo.jpg", size=640)
+reveal_type(edges)
+result = evaluate_edges("edges", "truth", settings=Settings(thresholds=5))
+reveal_type(result.summary.ods)
+save_model(fuse(create_model("tiny")), "tiny.safetensors")
+reveal_type(load_model("tiny.safetensors"))
+"""
+
+
+def check(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """mypy --strict on a user's program that sees pixeldiff as it is imported here."""
+    (folder / "program.py").write_text(program)
+    words = ["--strict", "--no-incremental", "--follow-imports=silent", "--config-file=", "program.py"]
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", *words],
+        cwd=folder,
+        env={**os.environ, "MYPYPATH": str(Path(pixeldiff.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_lists_of_public_names_agree():
+    tree = ast.parse(Path(pixeldiff.__file__).read_text())
+    shown = {
+        alias.name: (node.module or "").removeprefix("pixeldiff.")
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert shown == pixeldiff._HOMES
+    assert set(pixeldiff.__all__) == {"__version__", *shown}
+    assert dir(pixeldiff) == sorted(pixeldiff.__all__)
+
+
+@pytest.mark.parametrize("name", pixeldiff._HOMES)
+def test_public_names_load(name):
+    room = pixeldiff._HOMES[name].split(".")[0]
+    if room in ("nn", "models", "robustness"):
+        pytest.importorskip("scipy" if room == "robustness" else "torch")
+    assert getattr(pixeldiff, name).__name__ == name
+
+
+def test_other_names_do_not_exist():
+    with pytest.raises(AttributeError, match="'pixeldiff' has no attribute 'EdgeFinder'"):
+        pixeldiff.EdgeFinder  # noqa: B018
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="needs mypy")
+def test_a_users_type_checker_sees_the_real_types(tmp_path):
+    pytest.importorskip("torch")
+    done = check(PROGRAM, tmp_path)
+    assert done.returncode == 0, done.stdout
+    revealed = [line.split("Revealed type is ")[1] for line in done.stdout.splitlines() if "Revealed" in line]
+    assert len(revealed) == 3
+    assert "ndarray" in revealed[0]
+    assert "float32" in revealed[0] or "_32Bit" in revealed[0]
+    assert revealed[1].strip('"').removeprefix("builtins.") == "float"
+    assert "torch.nn.modules.module.Module" in revealed[2]
+
+    words = {"threads=1": "cores=1", "size=640": "sizes=640", "thresholds=5": "levels=5", '"tiny.safe': '0, "tiny.safe'}
+    wrong = PROGRAM
+    for right, word in words.items():
+        wrong = wrong.replace(right, word, 1)
+    done = check(wrong, tmp_path)
+    assert done.returncode == 1
+    assert 'Unexpected keyword argument "cores"' in done.stdout
+    assert 'No overload variant of "__call__" of "EdgeDetector" matches' in done.stdout
+    assert 'Unexpected keyword argument "levels"' in done.stdout
+    assert '"save_model" has incompatible type "int"' in done.stdout

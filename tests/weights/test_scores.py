@@ -1,0 +1,36 @@
+"""The shipped networks still score what they scored: ten pictures of BSDS500 test, ten of each class of CIFAR-100 test.
+
+The whole sets are on the cards; these numbers were recorded when the cards were written.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pixeldiff import EdgeDetector, PackedClassifier, evaluate_edges
+from pixeldiff.data.truth import find_truth
+
+ODS = {"tiny": 0.7685, "tiny-l": 0.7667, "small": 0.7768, "basic": 0.7853}
+TOP1 = {"binary-cifar100": 455, "bipdc-cifar100": 453}
+
+
+@pytest.mark.parametrize("name", ODS)
+def test_ods_of_ten_pictures(name: str, data: Path) -> None:
+    detector = EdgeDetector(name, threads=1)
+    pictures = sorted((data / "BSDS500/images/test").glob("*.jpg"))[:10]
+    maps = {path.stem: detector(path, size="full") for path in pictures}
+    truth = find_truth(data / "BSDS500/groundTruth/test")
+    result = evaluate_edges(maps, {name: truth[name] for name in maps})
+    assert f"{result.summary.ods:.4f}" == f"{ODS[name]:.4f}"
+
+
+@pytest.mark.parametrize("name", TOP1)
+def test_top1_of_a_thousand_pictures(name: str, data: Path) -> None:
+    classifier = PackedClassifier(name, threads=1)
+    hits = 0
+    for label, sheet in enumerate(sorted((data / "cifar100/test").glob("*.webp"))):  # ten pictures of 32 x 32 in a row
+        row = np.asarray(Image.open(sheet).convert("RGB"))[:32].reshape(32, 10, 32, 3).swapaxes(0, 1)
+        hits += int((classifier.logits(np.ascontiguousarray(row)).argmax(1) == label).sum())
+    assert hits == TOP1[name]
