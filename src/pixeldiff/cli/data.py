@@ -9,6 +9,7 @@ import click
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import needs
+from pixeldiff.machine import cores
 
 
 @click.group()
@@ -19,8 +20,8 @@ def data() -> None:
 @data.command("hed-bsds")
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
 @click.argument("destination", metavar="DST", type=click.Path(path_type=Path))
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-def hed_bsds(source: Path, destination: Path, workers: int) -> None:
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
+def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
     """Raw BSDS500 in SRC, augmented as HED does, to the new folder DST.
 
     16 rotations, 2 flips, 3 scales: 28,800 pictures with their lists, about 1.5 GB. `pixeldiff train` makes the same
@@ -39,7 +40,7 @@ def hed_bsds(source: Path, destination: Path, workers: int) -> None:
         written = write_hed_bsds(
             find_root(str(source), ORIGIN),
             destination,
-            workers,
+            threads or cores(),
             lambda done, all_of_them: bar.update(task, completed=done, total=all_of_them),
         )
     print(f"{written} pairs in {destination}")

@@ -29,7 +29,7 @@ ROTATIONS = 16
 
 
 def write_hed_bsds(
-    source: Path, destination: Path, workers: int = 1, progress: Callable[[int, int], None] | None = None
+    source: Path, destination: Path, processes: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> int:
     """Write the layout of raw BSDS500 in `source` to the new folder `destination`; returns the number of pairs.
 
@@ -45,7 +45,7 @@ def write_hed_bsds(
     with whole(destination) as draft:
         (draft / "test").mkdir(parents=True)
         lines: list[list[str]] = []
-        with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ProcessPoolExecutor(processes, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for written in pool.map(partial(_write_versions, draft), pairs):
                 lines.append(written)
                 if progress:

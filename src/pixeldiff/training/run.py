@@ -12,7 +12,6 @@ import errno
 import hashlib
 import math
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.files import whole
+from pixeldiff.machine import commit
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BiPiDiNet
 from pixeldiff.models.pidinet import PiDiNet, widen
@@ -60,7 +60,7 @@ class Run:
         self.seconds = 0.0
         self.recent: list[float] = []  # losses since the last logged step, and the seconds then
         self.logged = 0.0
-        self.commit = _commit()  # now: a clone may be updated while a run goes on
+        self.commit = commit(Path(__file__))  # now: a clone may be updated while a run goes on
         self.entries = _digest(self.task)
         self.initial_sha256 = ""
 
@@ -246,15 +246,3 @@ def _digest(task: TaskProtocol) -> str:
     for index in range(len(task)):
         names.update(task.name(index).rpartition("/")[2].encode() + b"\n")
     return f"{len(task)} {names.hexdigest()}"
-
-
-def _commit() -> str:
-    """The commit of the code that runs, if it runs from a clone; "-dirty" if the clone has changes."""
-    here = Path(__file__)
-    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
-    try:  # the first command fails in an environment that lies inside somebody else's clone
-        for command in (["ls-files", "--error-unmatch", here.name], describe):
-            result = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return result.stdout.strip()
