@@ -68,7 +68,8 @@ def agreement(pictures: list[Picture]) -> dict[str, int]:
 
 
 def count_all(levels: np.ndarray, truths: np.ndarray, radius: float) -> np.ndarray:
-    return np.array(_native.count_boundary(levels, LEVELS, True, truths, radius)).T
+    result: np.ndarray = np.array(_native.count_boundary(levels, LEVELS, True, truths, radius)).T
+    return result
 
 
 def count_afresh(levels: np.ndarray, truths: np.ndarray, radius: float) -> np.ndarray:

@@ -85,7 +85,6 @@ def packed_layer(channels: int, side: int, share: float, threads: int) -> Conten
     rng = np.random.default_rng(0)
     differing = int(share * channels)
     pairs = [(*plus, *minus) for plus, minus in pixel_pairs("central").differences] if differing else []
-    signs = lambda count: rng.integers(0, 2, count, np.uint8)  # noqa: E731
     norm = np.stack([np.full(channels, 0.05, np.float32), np.zeros(channels, np.float32)])
     layer = _native.BinaryConv(
         channels,
@@ -94,8 +93,8 @@ def packed_layer(channels: int, side: int, share: float, threads: int) -> Conten
         1,
         differing,
         pairs,
-        signs(channels * (channels - differing) * 9),
-        signs(channels * differing * len(pairs)),
+        rng.integers(0, 2, channels * (channels - differing) * 9, np.uint8),
+        rng.integers(0, 2, channels * differing * len(pairs), np.uint8),
         norm,
         norm,
         rng.normal(0, 0.2, (1, 3, channels)).astype(np.float32),

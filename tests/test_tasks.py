@@ -10,6 +10,7 @@ import pytest
 from pixeldiff.cli import main
 from pixeldiff.errors import UserError
 from pixeldiff.tasks import TASKS, find_task, load, task_of_dataset
+from tests.extras import NEEDS_TORCH
 
 
 def test_the_table_imports_nothing_of_the_house():
@@ -28,9 +29,10 @@ def test_rows_are_found_by_name_and_by_data_set():
     assert len(datasets) == len(set(datasets))
 
 
+@NEEDS_TORCH
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_piece_is_there(task):
-    assert all(map(callable, (load(task.runtime), load(task.export))))
+    assert all(map(callable, (load(task.runtime), load(task.export), load(task.bench))))
     for module, names in (
         (task.evaluation, ("Options", "prepare")),
         (task.robustness, ("LAYOUT", "prepare")),
@@ -183,6 +185,7 @@ def test_models_bench_and_export_know_a_made_up_task(stripes, capsys, monkeypatc
 
 def test_robustness_knows_a_made_up_task(stripes, capsys):
     assert "--task [edges|classes|stripes]" in run(capsys, "robustness", "--help")
+    pytest.importorskip("scipy")
     given = ("robustness", "--task", "stripes", "--model", stripes / "net.str", "--json", stripes / "r.json")
     printed = run(capsys, *given)
     assert [line.split() for line in printed.splitlines() if "(L" in line] == [

@@ -1,5 +1,6 @@
 """docs/architecture.md shows the tree as it is: every file of the package and of native/ has its line, none stale."""
 
+import ast
 import itertools
 import re
 import subprocess
@@ -64,6 +65,19 @@ def test_rooms_are_in_the_order_of_their_imports():
 def test_top_level_is_small():
     top = {path.name for path in (ROOT / "src/pixeldiff").glob("*.py")} - {"__init__.py", "__main__.py"}
     assert len(top) <= 8
+
+
+BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)
+
+
+def test_functions_can_be_read_at_one_sitting():
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                branches = sum(isinstance(inner, BRANCHES) for inner in ast.walk(node))
+                assert lines <= 50, f"{path.name}: {node.name} has {lines} lines"
+                assert branches <= 15, f"{path.name}: {node.name} has {branches} branches"
 
 
 @pytest.mark.parametrize(("name", "files"), [("a.{b,c}", ["a.b", "a.c"]), ("x.py", ["x.py"])])

@@ -1,4 +1,8 @@
-"""What is done to an edge map, float32 H x W in [0, 1]: suppressed, thinned, and rounded to levels by one rule."""
+"""What is done to an edge map, float32 H x W in [0, 1]: suppressed, thinned, and rounded to levels by one rule.
+
+The rule is floor(255 x + 1/2), in 32 bits, for maps and for pictures of floats. Labels and corruptions of pictures have
+rules of their own, published or trained with: data/truth.py, training/tasks/edge_pairs.py, robustness/corruptions.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from numpy.typing import NDArray
 
 from pixeldiff import _native
 from pixeldiff.errors import UserError
-from pixeldiff.image import FloatMap
+
+FloatMap = NDArray[np.float32]
 
 
 def nms(edge_map: NDArray[np.floating], radius: int = 1) -> FloatMap:
@@ -41,7 +46,8 @@ def _levels(edge_map: NDArray[np.floating], highest: int) -> NDArray[np.floating
     levels = np.clip(edge_map, 0, 1)
     levels *= np.float32(highest)
     levels += np.float32(0.5)
-    return np.floor(levels, out=levels)
+    result: NDArray[np.floating] = np.floor(levels, out=levels)
+    return result
 
 
 def check(edge_map: NDArray[np.floating]) -> None:

@@ -1,4 +1,4 @@
-"""Pictures in and out: read, convert, normalise, resize, write. The only home of mean and std.
+"""Pictures in: read, turn upright, convert, resize, normalise. The only home of mean and std.
 
 Inside the package a picture is an array H x W x 3, RGB, uint8 or float32 in [0, 1]. Files are turned upright (EXIF),
 transparent ones laid on white, 16-bit grey ones keep their depth, of animations the first frame counts.
@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from pixeldiff.edgemap import FloatMap as FloatMap
+from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError, needs
 
 MEAN = (0.485, 0.456, 0.406)
@@ -45,7 +47,6 @@ SUFFIXES = tuple(sorted(one for name, own in FORMATS.items() if name != "HEIF" o
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 Picture = NDArray[Any]  # H x W x 3, uint8 or float32 in [0, 1]
-FloatMap = NDArray[np.float32]
 _T = TypeVar("_T")
 _BAND_PIXELS = 2**22  # converted at once
 
@@ -57,13 +58,13 @@ def read(path: str | Path) -> Picture:
 
 def read8(path: str | Path) -> NDArray[np.uint8]:
     """The picture in a file with 8 bits per channel, an array of its own."""
-    return as_8_bit(read(path)).copy()
+    result: NDArray[np.uint8] = as_8_bit(read(path)).copy()
+    return result
 
 
 def as_8_bit(picture: Picture) -> NDArray[np.uint8]:
-    """uint8 as it is, floats in [0, 1] rounded to 255 levels."""
-    levels: NDArray[Any] = picture if picture.dtype == np.uint8 else np.round(picture * 255).astype(np.uint8)
-    return levels
+    """uint8 as it is, floats in [0, 1] by the one rule."""
+    return picture if picture.dtype == np.uint8 else to_8_bit(picture)
 
 
 def read_stored(path: str | Path) -> NDArray[Any]:
@@ -199,10 +200,10 @@ def from_array(array: NDArray[Any]) -> Picture:
     elif array.dtype != np.uint8:
         array = _checked_float(array)
     if channels == 4:
-        full = 255 if array.dtype == np.uint8 else 1
-        alpha = array[..., 3:] / np.float32(full)
-        array = array[..., :3] * alpha + full * (1 - alpha)
-        return np.round(array).astype(np.uint8) if full == 255 else array
+        full = np.float32(255 if array.dtype == np.uint8 else 1)
+        alpha = array[..., 3:] / full
+        blended = array[..., :3] / full * alpha + (1 - alpha)
+        return to_8_bit(blended) if full == 255 else blended
     array = array.reshape(*array.shape[:2], channels)
     return np.broadcast_to(array, (*array.shape[:2], 3))
 

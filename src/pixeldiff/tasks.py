@@ -31,7 +31,7 @@ class Task:
     robustness: str  # a module: LAYOUT, prepare; see pixeldiff.robustness
     training: str  # a module: Data, Loss, Evaluate, Task, Network; see pixeldiff.training.tasks
     export: str  # (weights, destination, pattern=None) -> how far the file is from the network
-    bench: str  # (path, threads, pictures) -> figures
+    bench: str  # (path, threads, pictures, others) -> figures; `others` run the same network, to compare with
 
 
 _ROWS = (

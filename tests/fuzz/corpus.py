@@ -179,7 +179,7 @@ def _networks() -> dict[str, Format]:
         _written(lambda p, new=new: torch.save({"state_dict": theirs}, p, _use_new_zipfile_serialization=new), "a.pth")
         for new in (True, False)
     ]
-    config = json.dumps(checkpoint.configuration(edges)).encode()
+    config = json.dumps(checkpoint.describe_model(edges)).encode()
     return {
         "safetensors": Format("case.safetensors", tuple(ours), (_run_torch,), mutate.tensors, 20),
         "pretrained": Format(

@@ -52,7 +52,8 @@ def match(prediction: Mask, truth: Mask, radius: float, annotator: int = 0) -> t
 
 def priority(pixels: NDArray[np.int64], annotator: int) -> NDArray[np.uint32]:
     mixed = pixels.astype(np.uint32) * np.uint32(0x9E3779B1)
-    return mixed ^ np.uint32(annotator * 0x85EBCA6B & 0xFFFFFFFF)
+    result: NDArray[np.uint32] = mixed ^ np.uint32(annotator * 0x85EBCA6B & 0xFFFFFFFF)
+    return result
 
 
 def count(mask: Mask, truths: list[Mask], radius: float) -> tuple[int, int, int, int]:

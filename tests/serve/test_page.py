@@ -18,6 +18,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from pixeldiff import EdgeDetector, _native, image, weights
+from pixeldiff.edgemap import to_8_bit
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.sizes import seen_size, thin_lines
 
@@ -83,6 +84,11 @@ def test_sizes_of_the_page_are_those_of_the_command(size, rng, tmp_path):
     soft = rng.random((50, 37), dtype=np.float32)
     large = page_maps("resize", soft, np.float32, tmp_path, *size).reshape(size)
     np.testing.assert_allclose(large, image.resize(soft, size), rtol=0, atol=1e-6)
+
+
+def test_the_page_rounds_by_the_same_rule(rng, tmp_path):
+    soft = np.concatenate([rng.random(9745), (np.arange(255) + 0.5) / 255]).astype(np.float32).reshape(100, 100)
+    assert np.array_equal(page_maps("to8Bit", soft, np.uint8, tmp_path).reshape(soft.shape), to_8_bit(soft))
 
 
 def test_the_page_reduces_by_the_same_rule(rng):

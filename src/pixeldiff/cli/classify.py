@@ -55,7 +55,7 @@ def _predict(network: Any, images: tuple[str, ...], top: int) -> tuple[list[dict
     results, failed = [], []
     for given in images:
         found = find_files([given], SUFFIXES, "pictures")
-        failed += [{"input": one, "error": why} for one, why in found.missing.items()]
+        failed += [{"input": name, "error": why} for name, why in found.missing.items()]
         for path, _ in found.files:
             try:
                 best = [dataclasses.asdict(p) for p in network(path, top)]

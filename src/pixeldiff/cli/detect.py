@@ -42,7 +42,7 @@ class _Finite(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
 
 
-class _Size(click.ParamType):
+class _Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """Pixels, or the word full."""
 
     name = "size"

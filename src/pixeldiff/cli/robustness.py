@@ -81,7 +81,6 @@ def robustness(
     except ImportError as error:
         raise needs("robustness", "this", error) from error
     _check_outputs(json_target, plot_path, overwrite)
-
     files = _files(models)
     scorer: Scorer = load(find_task(task).robustness).prepare(data, seed, limit, threads or cores())
     grid = conditions(kinds or scorer.kinds, severities, scorer.has_clean)

@@ -193,7 +193,8 @@ def _pen(drawn: NDArray[np.uint8]) -> NDArray[np.uint8]:
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         ridge |= (soft >= moved(down, right)) & (soft >= moved(-down, -right))
     lines = np.where(ridge & (soft > 127), np.float32(255), np.float32(0))
-    return np.where(_blurred(lines) > 4, np.uint8(255), np.uint8(0))
+    result: NDArray[np.uint8] = np.where(_blurred(lines) > 4, np.uint8(255), np.uint8(0))
+    return result
 
 
 def _blurred(plane: FloatMap) -> FloatMap:

@@ -64,7 +64,8 @@ class AverageMap:
         one, two = self.first.load(), self.second.load()
         if one.shape != two.shape:
             raise UserError(f"maps of different sizes cannot be averaged: {one.shape} and {two.shape}")
-        return (one + two) * np.float32(0.5)
+        result: FloatMap = (one + two) * np.float32(0.5)
+        return result
 
     def digest(self) -> str:
         return f"average {self.first.digest()} {self.second.digest()}"
@@ -139,7 +140,7 @@ def checked(array: NDArray[Any], name: str, force: bool = False) -> FloatMap:
     if array.ndim != 2 or not array.size:
         raise UserError(f"{name} has shape {array.shape}; a map is height x width")
     if array.dtype in (np.uint8, np.uint16):
-        edge_map = array.astype(np.float32) / np.float32(np.iinfo(array.dtype).max)
+        edge_map: FloatMap = array.astype(np.float32) / np.float32(np.iinfo(array.dtype).max)
     elif array.dtype.kind in "fb":
         edge_map = array.astype(np.float32)
     else:

@@ -178,9 +178,9 @@ def _shares(path: Path, label: NDArray[Any]) -> NDArray[np.uint8]:
     if label.dtype.kind == "f":
         if not (low >= 0 and high <= 1):  # also catches NaN
             raise UserError(f"{path} has values from {low:.4g} to {high:.4g}; floats in a label lie in 0 to 1")
-        return np.rint(label * 255).astype(np.uint8)
-    if label.dtype == bool or high <= 1:
-        return (label > 0).astype(np.uint8) * np.uint8(255)
+        label = np.rint(label * 255).astype(np.uint8)
+    elif label.dtype == bool or high <= 1:
+        label = (label > 0).astype(np.uint8) * np.uint8(255)
     if label.dtype == np.uint8:
         return label
     if not 256 <= high <= 65535 or low < 0:

@@ -84,7 +84,8 @@ class Block(nn.Module):
         if self.opens_stage:
             x = F.max_pool2d(x, 2)
         y = self.pointwise(F.relu(self.depthwise(x)))
-        return y if self.shortcut is None else y + self.shortcut(x)
+        result: Tensor = y if self.shortcut is None else y + self.shortcut(x)
+        return result
 
 
 class SideBranch(nn.Module):
@@ -98,7 +99,8 @@ class SideBranch(nn.Module):
         self.reduce = nn.Conv2d(channels, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.reduce(self.attend(self.dilate(x)))
+        result: Tensor = self.reduce(self.attend(self.dilate(x)))
+        return result
 
 
 class PiDiNet(nn.Module):

@@ -51,7 +51,7 @@ class RPReLU(nn.Module):
         self.after = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = _RPReLU.apply(x, self.before, self.slope, self.after)
+        y: Tensor = _RPReLU.apply(x, self.before, self.slope, self.after)  # type: ignore[no-untyped-call]
         return y
 
 

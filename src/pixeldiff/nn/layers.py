@@ -94,7 +94,8 @@ class PDConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self._is_radial_depthwise():
             return radial_depthwise(x, self.weight)
-        return self._conv_forward(x, self.folded_weight(), self.bias)
+        result: Tensor = self._conv_forward(x, self.folded_weight(), self.bias)
+        return result
 
     def _is_radial_depthwise(self) -> bool:
         """Whether this is the layer of PiDiNet's blocks that `radial_depthwise` is for."""
@@ -130,7 +131,7 @@ class PDConv2d(nn.Conv2d):
 
     def extra_repr(self) -> str:
         share = f", share={self.share}" if self.share < 1 else ""
-        return f"{super().extra_repr()}, kind={kind_name(self.kind)}{share}"
+        return f"{super().extra_repr()}, kind={kind_name(self.kind)}{share}"  # type: ignore[no-untyped-call]
 
 
 def _checked_padding(
@@ -250,10 +251,11 @@ class CDCM(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.squeeze(F.relu(x))
-        first, *rest = (view(x) for view in self.views)
+        seen: list[Tensor] = [view(x) for view in self.views]
+        total, *rest = seen
         for y in rest:
-            first = first + y
-        return first
+            total = total + y
+        return total
 
 
 class CSAM(nn.Module):

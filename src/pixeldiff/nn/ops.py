@@ -170,7 +170,8 @@ def fold(weight: Tensor, kind: str | PixelPairs) -> Tensor:
         return weight
     matrix = _folding_matrix(pairs, weight.dtype, weight.device)
     folded = weight.flatten(-2) @ matrix.T
-    return folded.unflatten(-1, (pairs.support, pairs.support))
+    result: Tensor = folded.unflatten(-1, (pairs.support, pairs.support))
+    return result
 
 
 class _RadialDepthwise(torch.autograd.Function):
@@ -220,7 +221,7 @@ def _grids(x: Tensor) -> Tensor:
 
 def radial_depthwise(x: Tensor, weight: Tensor) -> Tensor:
     """F.conv2d(x, fold(weight, "radial"), padding=2, groups=C) for weights (C, 1, 3, 3), with a quicker gradient."""
-    result: Tensor = _RadialDepthwise.apply(x, weight)
+    result: Tensor = _RadialDepthwise.apply(x, weight)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -241,7 +242,7 @@ class _Sign(torch.autograd.Function):
 
 def sign(x: Tensor, clip: float = 1.0) -> Tensor:
     """+1 where x >= 0, else -1; the gradient passes straight through where |x| < clip and is 0 elsewhere."""
-    result: Tensor = _Sign.apply(x, clip)
+    result: Tensor = _Sign.apply(x, clip)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -296,7 +297,7 @@ def pixel_differences(x: Tensor, pairs: PixelPairs, stride: int = 1) -> Tensor:
 
     Output pixel (y, x) is centred on input pixel (stride * y, stride * x). Pixels outside the map are 0.
     """
-    result: Tensor = _Differences.apply(x, pairs, stride)
+    result: Tensor = _Differences.apply(x, pairs, stride)  # type: ignore[no-untyped-call]
     return result
 
 

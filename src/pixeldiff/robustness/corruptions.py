@@ -115,7 +115,8 @@ PARAMETERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 
 
 def _gaussian_noise(image: Array, deviation: float, rng: Generator) -> Array:
-    return image + np.float32(255 * deviation) * rng.standard_normal(image.shape, np.float32)
+    result: Array = image + np.float32(255 * deviation) * rng.standard_normal(image.shape, np.float32)
+    return result
 
 
 def _shot_noise(image: Array, photons: float, rng: Generator) -> Array:
@@ -135,18 +136,21 @@ def _disk(radius: float, smoothing: float) -> Array:
     """A disk that sums to 1, its rim smoothed by 3 taps, or 5 for a radius over 8; never smaller than 17 x 17."""
     reach = np.arange(-max(8, radius), max(8, radius) + 1)
     disk = (np.hypot(*np.meshgrid(reach, reach)) <= radius).astype(np.float32)
-    return ndimage.gaussian_filter(disk / disk.sum(), smoothing, radius=1 if radius <= 8 else 2, mode="mirror")
+    result: Array = ndimage.gaussian_filter(disk / disk.sum(), smoothing, radius=1 if radius <= 8 else 2, mode="mirror")
+    return result
 
 
 def _defocus_blur(image: Array, level: tuple[float, float], rng: Generator) -> Array:
     kernel = _disk(*level)[..., None]
     margin = kernel.shape[0] // 2
     padded = np.pad(image.astype(np.float32), ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
-    return signal.oaconvolve(padded, kernel, mode="valid", axes=(0, 1))
+    result: Array = signal.oaconvolve(padded, kernel, mode="valid", axes=(0, 1))
+    return result
 
 
 def _gaussian_blur(image: Array, deviation: float) -> Array:
-    return ndimage.gaussian_filter(image.astype(np.float32), (deviation, deviation, 0), mode="nearest")
+    result: Array = ndimage.gaussian_filter(image.astype(np.float32), (deviation, deviation, 0), mode="nearest")
+    return result
 
 
 def _glass_blur(image: Array, level: tuple[float, int, int], rng: Generator) -> Array:
@@ -252,7 +256,8 @@ def _frost_texture(index: int, side: int) -> Array:
     haze, cover = (_fractal(side, 1.5, rng).astype(np.float32) for _ in range(2))
     light = 0.5 * haze + np.clip(3 * cover - 1, 0, 1) * (0.3 + 2 * np.maximum(ice - 0.8, 0))
     light *= 45 / light.mean()
-    return np.clip(light[..., None] * np.array([0.9, 1.0, 1.1], np.float32), 0, 255).astype(np.uint8)
+    result: Array = np.clip(light[..., None] * np.array([0.9, 1.0, 1.1], np.float32), 0, 255).astype(np.uint8)
+    return result
 
 
 def _frost(image: Array, level: tuple[float, float], rng: Generator) -> Array:
@@ -280,7 +285,8 @@ def _fractal(side: int, decay: float, rng: Generator) -> Array:
         fine[1::2, ::2] = (rows + centre + np.roll(centre, 1, 1)) / 4 + rng.uniform(-size, size, grid.shape)
         grid, size = fine, size / decay**2
     low, high = grid.min(), grid.max()
-    return (grid - low) / max(high - low, 1e-12)
+    result: Array = (grid - low) / max(high - low, 1e-12)
+    return result
 
 
 def _fog(image: Array, level: tuple[float, float], rng: Generator) -> Array:
@@ -289,14 +295,16 @@ def _fog(image: Array, level: tuple[float, float], rng: Generator) -> Array:
     side = 1 << (max(height, width) - 1).bit_length()
     mist = 255 * thickness * _fractal(side, decay, rng)[:height, :width, None]
     brightest = image.max() / 255
-    return (image + mist) * (brightest / (brightest + thickness))
+    result: Array = (image + mist) * (brightest / (brightest + thickness))
+    return result
 
 
 def _brightness(image: Array, amount: float, rng: Generator) -> Array:
     # With hue and saturation kept, RGB is proportional to the value of HSV, the largest channel; black turns grey.
     value = image.max(-1, keepdims=True) / 255
     raised = np.minimum(value + amount, 1)
-    return np.where(value > 0, image * (raised / np.maximum(value, 1 / 255)), 255 * raised)
+    result: Array = np.where(value > 0, image * (raised / np.maximum(value, 1 / 255)), 255 * raised)
+    return result
 
 
 # --- digital -----------------------------------------------------------------------------------------------------
@@ -304,7 +312,8 @@ def _brightness(image: Array, amount: float, rng: Generator) -> Array:
 
 def _contrast(image: Array, share: float, rng: Generator) -> Array:
     mean = image.mean((0, 1))
-    return (image - mean) * share + mean
+    result: Array = (image - mean) * share + mean
+    return result
 
 
 def _elastic_transform(image: Array, level: tuple[float, float, float], rng: Generator) -> Array:
@@ -386,4 +395,4 @@ def corrupt(
 
 
 def _is_tiny(image: Array) -> bool:
-    return image.shape[:2] == (32, 32)
+    return bool(image.shape[:2] == (32, 32))

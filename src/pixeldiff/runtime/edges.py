@@ -277,7 +277,8 @@ def _resized(picture: Picture, size: tuple[int, int]) -> Picture:
     if picture.shape[:2] == size:
         return picture
     full = 255 if picture.dtype == np.uint8 else 1
-    return pictures.resize(picture, size) / np.float32(full)
+    result: Picture = pictures.resize(picture, size) / np.float32(full)
+    return result
 
 
 def _options(format: str, thin: bool, threshold: float | None, invert: bool) -> Options:

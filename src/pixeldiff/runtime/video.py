@@ -141,8 +141,9 @@ def _packets(container: Any, streams: list[Any], clip: Clip) -> Iterator[Any]:
 
 def _frame_step(video: Any) -> int:
     """The usual time between two frames in units of the stream's time base."""
-    rate = video.average_rate or Fraction(25)
-    return max(1, round(1 / (rate * video.time_base)))
+    rate: Fraction = video.average_rate or Fraction(25)
+    base: Fraction = video.time_base
+    return max(1, round(1 / (rate * base)))
 
 
 def _upright(frame: Any) -> Picture:

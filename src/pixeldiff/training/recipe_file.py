@@ -141,7 +141,8 @@ def _load(path: Path) -> Table:
         text = path.read_text("utf-8")
         if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
             raise UserError(f"recipe {path} has a line of more than {LONGEST_LINE} characters; divide it")
-        return tomllib.loads(text)
+        table: Table = tomllib.loads(text)
+        return table
     except FileNotFoundError as error:
         raise UserError(f"no recipe {path}; there are {', '.join(names())}, and your own .toml files") from error
     except UserError:

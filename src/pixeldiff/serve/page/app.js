@@ -1,6 +1,6 @@
 // The page: takes pictures in, asks the engine for edges, draws them, hands them out.
 import * as engine from "./engine.js";
-import { thin as thinned } from "./maps.js";
+import { thin as thinned, to8Bit } from "./maps.js";
 
 const at = (id) => document.getElementById(id);
 let picture = null; // {blob, name, bitmap}
@@ -80,7 +80,7 @@ async function detect() {
 function levels() {
   const { threshold, thin } = settings();
   const { map, width, height } = result;
-  if (threshold === null) return Uint8ClampedArray.from(map, (value) => Math.fround(255 * value));
+  if (threshold === null) return to8Bit(map);
   const lowest = Math.fround(threshold);
   let mask = Uint8Array.from(map, (value) => (value >= lowest ? 1 : 0));
   if (thin) mask = thinned(mask, height, width);

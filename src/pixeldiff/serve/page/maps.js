@@ -23,6 +23,11 @@ function evenRound(value) {
   return value - low === 0.5 ? low + (low % 2) : Math.round(value);
 }
 
+// The levels of a map, halves up: the one rule of pixeldiff/edgemap.py.
+export function to8Bit(map) {
+  return Uint8Array.from(map, (value) => Math.floor(f32(f32(255 * clamp(value, 0, 1)) + 0.5)));
+}
+
 // RGBA bytes made smaller: across, then down, in whole numbers of 2^-22.
 export function reduce(pixels, height, width, rows, columns) {
   const across = spans(width, columns);

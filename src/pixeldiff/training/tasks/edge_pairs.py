@@ -107,7 +107,8 @@ def _list_pair(line: str, where: str) -> Pair:
 def read_label_shares(path: Path) -> np.ndarray:
     """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
     if path.suffix == ".mat":
-        return np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
+        shares: np.ndarray = np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
+        return shares
     return np.array(read_shares(path))
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
 from pixeldiff.data.truth import Truth
+from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import pad_to, preprocessing, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
@@ -206,7 +207,7 @@ class Task:
             image = read8(pair.image)
             step = math.ceil(math.sqrt(image.shape[0] * image.shape[1] / PREVIEW_PIXELS))
             image = image[::step, ::step]
-            edges = np.rint(as_edges(logits_of(model, image)) * 255).astype(np.uint8)
+            edges = to_8_bit(as_edges(logits_of(model, image)))
             columns.append(np.concatenate([image, np.repeat(edges[..., None], 3, axis=2)]))
         height = max(column.shape[0] for column in columns)
         return np.concatenate([np.pad(c, ((0, height - c.shape[0]), (0, 0), (0, 0))) for c in columns], axis=1)
