@@ -20,12 +20,12 @@ def plan(file: RecipeFile, out: Path, run: str = "", stage: str = "", changes: S
     """All that is still to be trained. Every recipe is read now: a mistake in the last one is told before the first."""
     if not file.stages or run:
         return [(out, parse_recipe(changed(file.table(run, stage), changes)))]
-    names = list(file.stages)
     if stage:
-        recipe = _recipe(file, out, stage, changes)
-        return [(out / stage, recipe)]
+        return [(out / stage, _recipe(file, out, stage, changes))]
     others = [change for change in changes if change.partition("=")[0].strip() != "initial"]  # that is for the first
-    all_of_them = [(out / name, _recipe(file, out, name, others if k else changes)) for k, name in enumerate(names)]
+    all_of_them = [
+        (out / name, _recipe(file, out, name, others if k else changes)) for k, name in enumerate(file.stages)
+    ]
     begun = [k for k, (folder, _) in enumerate(all_of_them) if _has_begun(folder)]
     return all_of_them[max(begun, default=0) :]
 
