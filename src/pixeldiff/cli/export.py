@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import click
@@ -28,8 +29,8 @@ def export(given: str, destination: Path, pattern: str | None, overwrite: bool) 
     The result is compared with the network before it gets its name.
     """
     try:
-        import onnx  # noqa: F401
-        import torch  # noqa: F401
+        for library in ("torch", "onnx"):
+            importlib.import_module(library)
     except ImportError as error:
         raise needs("train", "export", error) from error
     row = tasks.find_task(weights.describe(weights.trained(given))["task"])
