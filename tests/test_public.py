@@ -29,10 +29,12 @@ def check(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """mypy --strict on a user's program that sees pixeldiff as it is imported here."""
     (folder / "program.py").write_text(program)
     words = ["--strict", "--no-incremental", "--follow-imports=silent", "--config-file=", "program.py"]
+    home = Path(pixeldiff.__file__).parents[1]
+    path = {} if home.name == "site-packages" else {"MYPYPATH": str(home)}  # installed, mypy finds it by itself
     return subprocess.run(
         [sys.executable, "-m", "mypy", *words],
         cwd=folder,
-        env={**os.environ, "MYPYPATH": str(Path(pixeldiff.__file__).parents[1])},
+        env={**os.environ, **path},
         capture_output=True,
         text=True,
         timeout=300,
