@@ -16,11 +16,13 @@ from typing import Any
 
 import click
 
+from pixeldiff.files import write_whole
 from pixeldiff.models import pidinet
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.tasks import find_task, load
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe, read_recipe
 from pixeldiff.weights import canonical_name, sha256
+from pixeldiff.weights.description import TRAINED
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed package
@@ -42,7 +44,7 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
     """What is known about a network whose files `<name>.*` lie in the package."""
     described = read_metadata(weights)
     task = find_task(described["task"])
-    files = sorted(path for path in FOLDER.glob(f"{name}.*") if path.suffix in (task.suffix, ".safetensors"))
+    files = sorted(path for path in FOLDER.glob(f"{name}.*") if path.suffix in (task.suffix, TRAINED))
     return {
         "name": name,
         "task": described["task"],
@@ -68,13 +70,13 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     task = find_task(described["task"])
     if not scores.keys() >= {*task.scores, "sha256"} or scores["sha256"] != sha256(weights):
         raise click.UsageError(
-            f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json`"
+            f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json FILE`"
         )
     _check_facts(name, described, recipe_words(facts))
-    save_model(load_model(weights), FOLDER / f"{name}.safetensors", {**described, "licence": task.licence})
-    load(task.export)(FOLDER / f"{name}.safetensors", FOLDER / f"{name}{task.suffix}")  # the file says its own name
+    save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", {**described, "licence": task.licence})
+    load(task.export)(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
-    path.write_text(json.dumps(card(name, weights, scores, **facts), indent=1) + "\n")
+    write_whole(path, (json.dumps(card(name, weights, scores, **facts), indent=1) + "\n").encode())
     return path
 
 
@@ -101,7 +103,10 @@ def _check_facts(name: str, described: dict[str, Any], words: dict[str, str]) ->
 @click.option("--note", required=True, help="What a reader should know.")
 def main(name: str, weights: Path, scores: Path, **facts: str) -> None:
     """NAME in the package, its WEIGHTS (.safetensors of a run), its SCORES (`pixeldiff eval --json`)."""
-    print(ship(name, weights, json.loads(scores.read_text()), **facts))
+    results = json.loads(scores.read_text())["results"]
+    if len(results) != 1:
+        raise click.UsageError(f"{scores} holds {len(results)} results; score {weights} alone")
+    print(ship(name, weights, results[0], **facts))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from pixeldiff import weights
+from pixeldiff.cli import _json
 from pixeldiff.errors import UserError
 from pixeldiff.runtime.classes import PackedClassifier
 from tests.extras import optional
@@ -124,6 +126,21 @@ def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     assert (card["recipe"], card["run"], "stage" in card) == ("classes/cifar100-quarter", "bicpdc", False)
     packed = PackedClassifier(ship.FOLDER / "small-cifar100.pdn")
     assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")
+
+
+def test_ship_takes_the_file_that_eval_writes(ship: ModuleType, tmp_path: Path) -> None:
+    weights_file, scores_file = tmp_path / "last.safetensors", tmp_path / "scores.json"
+    tiny = {"recipe": "edges/tiny", "stage": "first"}
+    save_model(create_model("tiny", width=4, side_channels=2), weights_file, described(**tiny))
+    scores = {"ods": 0.7, "ois": 0.72, "ap": 0.6, "sha256": weights.sha256(weights_file)}
+    words = [f"--{key}={value}" for key, value in facts(**tiny).items()]
+    _json.write(str(scores_file), "eval", [scores, scores])
+    done = CliRunner().invoke(ship.main, ["little", str(weights_file), str(scores_file), *words])
+    assert (done.exit_code, "holds 2 results" in done.output) == (2, True)
+    _json.write(str(scores_file), "eval", [scores], overwrite=True)
+    done = CliRunner().invoke(ship.main, ["little", str(weights_file), str(scores_file), *words])
+    assert done.exit_code == 0, done.output
+    check_card(json.loads((ship.FOLDER / "little.json").read_text()), ship.FOLDER)
 
 
 def test_a_damaged_card_is_named(tmp_path, monkeypatch):
