@@ -1,3 +1,4 @@
+// See threads.hpp.
 #include "threads.hpp"
 
 #include <unistd.h>

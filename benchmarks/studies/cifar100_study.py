@@ -19,6 +19,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from pixeldiff.files import write_whole
+
 RECIPE, SEEDS = "classes/cifar100-quarter", (0, 1, 2)  # the pair with each seed, all else with the first
 PAIR = ("vanilla", "bicpdc")
 ORDER = ("vanilla", "bicpdc", "float", "biapdc", "share0.1", "share0.4", "share0.8", "lbp-random", "lbp-uniform")
@@ -121,9 +123,7 @@ def main() -> None:
     table = collect(options.out)
     result = {"runs": table, "bicpdc_minus_vanilla": paired_difference(table)}
     for name, text in (("study.json", json.dumps(result, indent=1) + "\n"), ("study.md", as_markdown(table))):
-        temporary = options.out / f".{name}"
-        temporary.write_text(text)
-        temporary.replace(options.out / name)
+        write_whole(options.out / name, text.encode())
     print(as_markdown(table), end="")
 
 

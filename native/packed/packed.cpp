@@ -1,3 +1,4 @@
+// See packed.hpp. Layers are checked, laid out for the lookup, cut into bands of rows and given to the threads.
 #include "packed.hpp"
 
 #include <algorithm>

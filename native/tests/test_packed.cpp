@@ -1,3 +1,4 @@
+// See test_packed.hpp.
 #include "test_packed.hpp"
 
 #include <cmath>

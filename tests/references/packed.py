@@ -1,4 +1,4 @@
-"""The packed kernels in NumPy, written from their definitions: the specification of native/packed*.
+"""The packed kernels in NumPy, written from their definitions: the specification of native/packed/.
 
 Maps are (N, H, W, C) float32. Pixel pairs are rows (plus y, plus x, minus y, minus x). Signs are 1 for +1, 0 for -1.
 """

@@ -1,4 +1,4 @@
-"""The figures of analysis.py: pattern statistics before and after training, and frequency maps."""
+"""The figures of patterns.py: pattern statistics before and after training, and frequency maps."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
 
-DEFAULT_SIZE = 800  # the longest side that a network sees unless told otherwise; evidence: benchmarks/photo_size.py
+DEFAULT_SIZE = 800  # the longest side a network sees unless told otherwise; why: benchmarks/studies/photo_size.py
 SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
 _FAINTEST = 1 / 510  # what becomes black with 8 bits is no line
 _BAND_ROWS = 256
