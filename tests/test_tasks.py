@@ -123,7 +123,6 @@ def stripes(tmp_path, monkeypatch):
     row = dataclasses.replace(
         TASKS["edges"],
         name="stripes",
-        does="stripes of zebras",
         suffix=".str",
         scores={"evenness": "evenness {:.1f}"},
         datasets=("zebras",),

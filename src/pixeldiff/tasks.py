@@ -20,7 +20,6 @@ class Task:
     """One row."""
 
     name: str
-    does: str  # what its networks do, in a few words, for help
     suffix: str  # of the file that runs without torch
     scores: Mapping[str, str]  # what a card holds and how it is printed; the first one ranks networks
     datasets: tuple[str, ...]  # what `eval --dataset` takes; the first one if none is named
@@ -37,7 +36,6 @@ class Task:
 _ROWS = (
     Task(
         name="edges",
-        does="edges of pictures",
         suffix=".onnx",
         scores={"ods": "ODS {:.3f}", "ois": "OIS {:.3f}", "ap": "AP {:.3f}"},
         datasets=("custom", "bsds500", "nyud", "multicue", "biped"),
@@ -53,7 +51,6 @@ _ROWS = (
     ),
     Task(
         name="classes",
-        does="what pictures show",
         suffix=".pdn",
         scores={"top1": "top-1 {:.1f} %", "top5": "top-5 {:.1f} %"},
         datasets=("cifar100", "folder"),
