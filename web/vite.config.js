@@ -4,6 +4,7 @@ import { resolve } from "node:path";
 import { defineConfig } from "vite";
 import { described } from "./description.js";
 
+const TASK = "edges"; // what the page shows
 const here = import.meta.dirname;
 const page = resolve(here, "../src/pixeldiff/serve/page");
 const weights = resolve(here, "..", process.env.PIXELDIFF_WEIGHTS ?? "src/pixeldiff/weights"); // make runs this in web/
@@ -25,8 +26,8 @@ const networks = {
       const { task, preprocessing } = described(resolve(weights, file));
       return { name: file.slice(0, -5), task, preprocessing };
     });
-    const list = found.filter((one) => one.task === "edges");
-    if (!list.length) throw new Error(`no edge network in ${weights}`);
+    const list = found.filter((one) => one.task === TASK);
+    if (!list.length) throw new Error(`no network for ${TASK} in ${weights}`);
     for (const { name } of list) copyFileSync(resolve(weights, `${name}.onnx`), resolve(out, `models/${name}.onnx`));
     (list.find((one) => one.name === "tiny") ?? list[0]).default = true;
     writeFileSync(resolve(out, "models/index.json"), JSON.stringify(list));

@@ -14,7 +14,6 @@ import glob
 import os
 import platform
 import re
-import secrets
 import shutil
 import sys
 import time
@@ -225,7 +224,7 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
 
 def name_unfinished(target: Path, suffix: str = "") -> Path:
     """A new name beside `target`; short, since names may be as long as the system bears."""
-    return target.with_name(f".pixeldiff-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp{suffix}")
+    return target.with_name(f".pixeldiff-{_machine()}-{os.getpid()}-{os.urandom(4).hex()}.tmp{suffix}")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,8 @@ def memory_budget() -> int:
 
 def commit(file: Path) -> str:
     """The commit of the clone that a file belongs to; "-dirty" if the clone has changes, empty outside of one."""
+    import subprocess  # slow, and of no use to those who ask for cores
+
     describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:  # the first command fails in an environment that lies inside somebody else's clone
         for command in (["ls-files", "--error-unmatch", file.name], describe):
@@ -38,7 +39,7 @@ def commit(file: Path) -> str:
 
 def describe(threads: int, file: Path | None = None) -> dict[str, Any]:
     """What a figure was measured on; for a script of a clone also the commit, and how busy the machine was."""
-    import importlib.metadata  # slow, and of no use to those who ask for cores
+    import importlib.metadata  # slow, too
 
     where = {"commit": commit(file), "load": round(os.getloadavg()[0], 2)} if file else {}
     return {

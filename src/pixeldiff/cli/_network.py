@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ import click
 from pixeldiff import weights
 from pixeldiff.errors import UserError, needs
 from pixeldiff.tasks import Task, find_task, load
-from pixeldiff.weights.description import AUTHORS, TRAINED
+from pixeldiff.weights.description import FOR_TORCH
 
 
 @dataclass(frozen=True)
@@ -64,15 +62,19 @@ def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iter
     row = find_task(weights.describe(path)["task"])
     if task is not None:
         weights.refuse_other_task(given, row.name, task)
-    if path.suffix not in (TRAINED, *AUTHORS):
+    if path.suffix not in FOR_TORCH:
         yield Named(path.stem, row, path, path)
         return
+    import tempfile  # slow, and of no use to files that run
+
     with tempfile.TemporaryDirectory() as folder:
         yield Named(path.stem, row, path, _export(path, Path(folder) / f"{path.stem}{row.suffix}"))
 
 
 def _export(path: Path, destination: Path) -> Path:
     """In a process of its own: running and scoring never import torch."""
+    import subprocess
+
     if importlib.util.find_spec("torch") is None:
         raise needs("train", str(path), ImportError(name="torch"))
     command = [sys.executable, "-m", "pixeldiff", "export", str(path), "--to", str(destination)]

@@ -110,7 +110,7 @@ def _word(field: dataclasses.Field[Any]) -> str:
 @click.command(cls=_Eval)
 @click.option("--data", type=_FOLDER, help="The data set's folder: here, or under PIXELDIFF_DATA.")
 @click.option("--model", help="Score this shipped network.")
-@click.option("--weights", type=_FILE, help="Score the network in this .onnx, .pdn, .safetensors or .pth file.")
+@click.option("--weights", type=_FILE, help="Score the network in this weights file.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
 @click.option("--overwrite", is_flag=True, help="Replace result files that exist.")

@@ -24,7 +24,8 @@ from pixeldiff import image as pictures
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture
-from pixeldiff.runtime.edges import DEFAULT, EdgeDetector
+from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
+from pixeldiff.tasks import find_task
 
 PREPROCESS = ("correct", "controlnet")
 _GRID = 64  # generators want sides that are multiples of this
@@ -132,13 +133,13 @@ def _as_levels(given: Any) -> Any:
 
 
 def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.PathLike[str]:
-    path = Path(given)
+    path, suffix = Path(given), find_task(TASK).suffix
     if path.is_dir():
-        found = [path / filename] if filename else sorted(path.glob("*.onnx"))
+        found = [path / filename] if filename else sorted(path.glob(f"*{suffix}"))
         if len(found) != 1:
-            raise UserError(f"{path} holds {len(found)} .onnx files; say which with filename")
+            raise UserError(f"{path} holds {len(found)} {suffix} files; say which with filename")
         return found[0]
-    if "/" in os.fspath(given) and not path.exists() and path.suffix != ".onnx":
+    if "/" in os.fspath(given) and not path.exists() and path.suffix != suffix:
         warnings.warn(f"nothing is downloaded: the shipped {DEFAULT!r} stands in for {given}", stacklevel=3)
         return DEFAULT
     return given

@@ -14,7 +14,7 @@ from typing import Any
 
 from pixeldiff.errors import UserError
 from pixeldiff.tasks import TASKS, find_task
-from pixeldiff.weights.description import AUTHORS, TRAINED, read_json
+from pixeldiff.weights.description import FOR_TORCH, TRAINED, read_json
 from pixeldiff.weights.description import describe as describe
 
 FOLDER = Path(__file__).parent
@@ -57,7 +57,7 @@ def trained(given: str | os.PathLike[str]) -> Path:
 def runnable(given: str | os.PathLike[str], task: str) -> tuple[Path, dict[str, Any]]:
     """A file that runs without torch, and what it says of its network, which does this task."""
     path = Path(given)
-    if path.suffix in (TRAINED, *AUTHORS):
+    if path.suffix in FOR_TORCH:
         to = f"{path.stem}{find_task(task).suffix}"
         raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {to}")
     path = resolve(given)
@@ -78,7 +78,7 @@ def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
         return card.with_suffix(suffix or find_task(read_json(card.read_bytes(), card)["task"]).suffix)
     if path.is_file():
         return path
-    if path.suffix in (TRAINED, *AUTHORS, *(row.suffix for row in TASKS.values())):
+    if path.suffix in (*FOR_TORCH, *(row.suffix for row in TASKS.values())):
         raise UserError(f"no weights file {path}; check the name")
     raise UserError(f"no shipped weights named {name!r}; there are {', '.join(cards()) or 'none'} (or give a file)")
 

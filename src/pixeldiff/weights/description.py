@@ -18,6 +18,7 @@ from pixeldiff.weights.graph_file import read_properties
 METADATA_KEY = "pixeldiff"
 TRAINED = ".safetensors"
 AUTHORS = (".pth", ".pt")  # files of the paper's authors: PiDiNets
+FOR_TORCH = (TRAINED, *AUTHORS)
 MOST_HEADER_BYTES = 10_000_000
 
 
