@@ -100,7 +100,7 @@ def test_videos_and_heic_in_a_folder_are_not_passed_over_in_silence(run, album, 
     code, _, err = run(album, "-o", tmp_path / "out")
     assert code == 0
     assert "1 left alone (.mp4); give videos by name" in err
-    assert "2 left alone (.heic); reading them needs: pip install 'pixeldiff[heic]'" in err
+    assert "2 left alone (.heic); reading them needs pillow_heif; install it with: pip install 'pixeldiff[heic]'" in err
     (tmp_path / "clips").mkdir()
     (tmp_path / "clips" / "clip.mov").write_bytes(b"x")
     code, _, err = run(tmp_path / "clips")

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from pixeldiff.cli._progress import show_bars
+from pixeldiff.errors import needs
 from pixeldiff.files import KEPT, Found, Job
 from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.stream import Outcome
@@ -26,15 +28,11 @@ def show_progress() -> Iterator[Callable[[int, int | None], None]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
     start = time.perf_counter()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, rate="")
-        yield lambda done, total: progress.update(
-            task, completed=done, total=total, rate=f"{done / (time.perf_counter() - start):.1f}/s"
+    with show_bars("{task.fields[rate]}") as bars:
+        bar = bars.add_task("", total=None, rate="")
+        yield lambda done, total: bars.update(
+            bar, completed=done, total=total, rate=f"{done / (time.perf_counter() - start):.1f}/s"
         )
 
 
@@ -156,7 +154,7 @@ def remarks(outcomes: Sequence[Outcome], found: Found, jobs: int, sized: bool) -
 
 def left_out(others: Mapping[str, int]) -> Iterator[str]:
     """What lies in the folders and a user would have expected edges of."""
-    heic = "reading them needs: pip install 'pixeldiff[heic]'"
+    heic = str(needs("heic", "reading them", ImportError(name="pillow_heif")))
     for suffixes, advice in ((VIDEO_SUFFIXES, "give videos by name"), (HEIC, heic)):
         if total := sum(others.get(suffix, 0) for suffix in suffixes):
             kinds = " ".join(suffix for suffix in suffixes if suffix in others)
