@@ -13,10 +13,17 @@ import pytest
 import pixeldiff
 
 PROGRAM = """\
+from pathlib import Path
+
+import numpy as np
+import torch
+
 from pixeldiff import EdgeDetector, Settings, create_model, evaluate_edges, fuse, load_model, save_model
 
 detector = EdgeDetector("tiny", threads=1)
 edges = detector("photo.jpg", size=640)
+maps: list[object] = [*detector(("a.jpg", b"")), detector(Path("b.jpg")), detector(torch.zeros(3, 9, 9))]
+detector.save(np.zeros((9, 9)), "edges.png")
 reveal_type(edges)
 result = evaluate_edges("edges", "truth", settings=Settings(thresholds=5))
 reveal_type(result.summary.ods)
@@ -82,6 +89,7 @@ def test_a_users_type_checker_sees_the_real_types(tmp_path):
     assert "torch.nn.modules.module.Module" in revealed[2]
 
     words = {"threads=1": "cores=1", "size=640": "sizes=640", "thresholds=5": "levels=5", '"tiny.safe': '0, "tiny.safe'}
+    words["save(np.zeros((9, 9))"] = "save(7"
     wrong = PROGRAM
     for right, word in words.items():
         wrong = wrong.replace(right, word, 1)
@@ -90,4 +98,5 @@ def test_a_users_type_checker_sees_the_real_types(tmp_path):
     assert 'Unexpected keyword argument "cores"' in done.stdout
     assert 'No overload variant of "__call__" of "EdgeDetector" matches' in done.stdout
     assert 'Unexpected keyword argument "levels"' in done.stdout
+    assert 'Argument 1 to "save" of "EdgeDetector" has incompatible type "int"' in done.stdout
     assert '"save_model" has incompatible type "int"' in done.stdout

@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,17 @@ SUFFIXES = tuple(sorted(one for name, own in FORMATS.items() if name != "HEIF" o
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 Picture = NDArray[Any]  # H x W x 3, uint8 or float32 in [0, 1]
+
+
+class Tensor(Protocol):
+    """A torch tensor, as far as it is looked at before it is an array; torch is not imported here."""
+
+    def detach(self) -> Any: ...
+
+    def cpu(self) -> Any: ...
+
+
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | NDArray[Any] | Tensor
 _T = TypeVar("_T")
 _BAND_PIXELS = 2**22  # converted at once
 
@@ -229,7 +240,7 @@ def from_tensor(tensor: Any) -> Picture:
     return from_array(array if array.ndim == 2 else array.transpose(1, 2, 0))
 
 
-def load(source: Any) -> Picture:
+def load(source: Source) -> Picture:
     """A picture from whatever a caller has: a path, a file's bytes, a file open for reading ("rb"), a Pillow image, an
     array (`from_array`) or a torch tensor (`from_tensor`)."""
     if isinstance(source, (str, os.PathLike)):
@@ -243,7 +254,7 @@ def load(source: Any) -> Picture:
         source = io.BytesIO(source)
     if hasattr(source, "read") and not isinstance(source, io.TextIOBase):
         with _told("the picture"):
-            return _from_file(source, from_pil)
+            return _from_file(cast(IO[bytes], source), from_pil)
     if hasattr(source, "detach") and hasattr(source, "cpu"):
         return from_tensor(source)
     raise UserError(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pixeldiff import image as pictures
 from pixeldiff import weights
 from pixeldiff.errors import UserError
+from pixeldiff.image import Source
 from pixeldiff.machine import cores
 from pixeldiff.runtime.packed import Floats, PackedNetwork
 from pixeldiff.runtime.packed_file import read_packed
@@ -47,12 +48,14 @@ class PackedClassifier:
         self.run = PackedNetwork(self.file, threads or max(1, cores() // streams))
 
     @overload
-    def __call__(self, image: list[Any], top: int = ...) -> list[list[Prediction]]: ...
+    def __call__(self, image: list[Any] | tuple[Any, ...], top: int = ...) -> list[list[Prediction]]: ...
 
     @overload
-    def __call__(self, image: Any, top: int = ...) -> list[Prediction]: ...
+    def __call__(self, image: Source, top: int = ...) -> list[Prediction]: ...
 
-    def __call__(self, image: Any, top: int = 5) -> list[Prediction] | list[list[Prediction]]:
+    def __call__(
+        self, image: Source | list[Any] | tuple[Any, ...], top: int = 5
+    ) -> list[Prediction] | list[list[Prediction]]:
         """The `top` likeliest classes of a picture, likeliest first; for a list of pictures a list of such lists."""
         if top < 1:
             raise UserError(f"top is at least 1, got {top}")
@@ -63,7 +66,7 @@ class PackedClassifier:
             results += [self._best(row, top) for row in self.logits(batch)]
         return results if many is image else results[0]
 
-    def prepare(self, image: Any) -> NDArray[np.uint8]:
+    def prepare(self, image: Source) -> NDArray[np.uint8]:
         """A picture's centre square in the network's size."""
         loaded = pictures.as_8_bit(pictures.load(image))
         return pictures.centre_square(loaded, self.file.preprocessing.size, self.file.preprocessing.crop)

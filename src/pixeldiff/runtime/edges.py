@@ -27,7 +27,7 @@ from pixeldiff import image as pictures
 from pixeldiff import machine, weights
 from pixeldiff.errors import UserError
 from pixeldiff.files import write_whole
-from pixeldiff.image import FloatMap, Picture
+from pixeldiff.image import FloatMap, Picture, Source
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.engine import onnxruntime, open_session
 from pixeldiff.runtime.formats import SUFFIXES
@@ -89,7 +89,7 @@ class EdgeDetector:
     @overload
     def __call__(
         self,
-        image: list[Any],
+        image: list[Any] | tuple[Any, ...],
         *,
         side_outputs: bool = ...,
         scales: Sequence[float] | None = ...,
@@ -102,7 +102,7 @@ class EdgeDetector:
     @overload
     def __call__(
         self,
-        image: Any,
+        image: Source | Seen,
         *,
         side_outputs: bool = ...,
         scales: Sequence[float] | None = ...,
@@ -114,7 +114,7 @@ class EdgeDetector:
 
     def __call__(
         self,
-        image: Any,
+        image: Source | Seen | list[Any] | tuple[Any, ...],
         *,
         side_outputs: bool = False,
         scales: Sequence[float] | None = None,
@@ -148,7 +148,7 @@ class EdgeDetector:
 
     def save(
         self,
-        image: Any,
+        image: Source | Seen,
         path: str | os.PathLike[str],
         *,
         scales: Sequence[float] | None = None,

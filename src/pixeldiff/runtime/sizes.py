@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from pixeldiff import edgemap
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError
-from pixeldiff.image import FloatMap, Picture
+from pixeldiff.image import FloatMap, Picture, Source
 
 DEFAULT_SIZE = 800  # the longest side a network sees unless told otherwise; why: benchmarks/studies/photo_size.py
 SMALLEST = 16  # the network pools three times; smaller pictures are continued to this size
@@ -45,7 +44,7 @@ class Seen:
     size: tuple[int, int]
 
 
-def see(source: Any, size: int | str | None = None) -> Seen:
+def see(source: Source, size: int | str | None = None) -> Seen:
     """Load a picture and reduce it (`seen_size`), to let go of a large one before the network runs."""
     picture = pictures.load(source)
     shape = (picture.shape[0], picture.shape[1])
