@@ -36,7 +36,7 @@ def main() -> None:
     worst: list[np.ndarray] = []
     same, right, seconds = 0, 0, [0.0, 0.0]
     for start in range(0, len(data.labels), BATCH):
-        images, labels = data.images[start : start + BATCH], data.labels[start : start + BATCH]
+        images, labels = data.pictures[start : start + BATCH], data.labels[start : start + BATCH]
         begin = time.perf_counter()
         ours = packed.logits(images)
         middle = time.perf_counter()

@@ -204,7 +204,7 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
     capsys.readouterr()
     given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json", "--overwrite")
     test = read_cifar100(tmp_path, "test")
-    expected = accuracy(PackedClassifier(tmp_path / "net.pdn").logits(test.images), test.labels)
+    expected = accuracy(PackedClassifier(tmp_path / "net.pdn").logits(test.pictures), test.labels)
     for weights in ("net.pdn", "net.safetensors"):
         assert run(*given, "--weights", tmp_path / weights) == 0
         (scores,) = results_of(tmp_path / "scores.json")

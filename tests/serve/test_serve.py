@@ -178,7 +178,7 @@ def test_a_full_queue_says_when_to_come_back(edge_onnx, picture, monkeypatch):
         return work(self, *arguments)
 
     monkeypatch.setattr(serving.Desk, "work", slow)
-    app = serving.create_app({"tiny": edge_onnx}, workers=1, queue=2)
+    app = serving.create_app({"tiny": edge_onnx}, streams=1, queue=2)
 
     async def crowd():
         transport = httpx.ASGITransport(app)
@@ -244,7 +244,7 @@ def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch
 
 
 def test_uploads_that_never_end_take_no_place(edge_onnx, picture):
-    app = serving.create_app({"tiny": edge_onnx}, workers=1, queue=0)
+    app = serving.create_app({"tiny": edge_onnx}, streams=1, queue=0)
 
     async def crowd():
         gate = asyncio.Event()
@@ -393,7 +393,7 @@ def test_wrong_sizes(size, client, picture):
 
 
 def test_memory_of_large_pictures_goes_back(edge_onnx, picture, monkeypatch):
-    desk = serving.Desk({"tiny": edge_onnx}, workers=1, threads=1, queue=0)
+    desk = serving.Desk({"tiny": edge_onnx}, streams=1, threads=1, queue=0)
     kept = desk.detector("tiny")
     desk.work(png(picture), "tiny", Options("png"), None)
     assert desk.detector("tiny") is kept

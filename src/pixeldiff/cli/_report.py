@@ -14,12 +14,11 @@ import click
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.errors import needs
 from pixeldiff.files import KEPT, Found, Job
+from pixeldiff.image import FORMATS
 from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.stream import Outcome
 from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
 from pixeldiff.runtime.video import Clip, is_clip
-
-HEIC = (".heic", ".heif")  # what phones write and Pillow alone does not read
 
 
 @contextlib.contextmanager
@@ -155,7 +154,7 @@ def remarks(outcomes: Sequence[Outcome], found: Found, jobs: int, sized: bool) -
 def left_out(others: Mapping[str, int]) -> Iterator[str]:
     """What lies in the folders and a user would have expected edges of."""
     heic = str(needs("heic", "reading them", ImportError(name="pillow_heif")))
-    for suffixes, advice in ((VIDEO_SUFFIXES, "give videos by name"), (HEIC, heic)):
+    for suffixes, advice in ((VIDEO_SUFFIXES, "give videos by name"), (FORMATS["HEIF"], heic)):
         if total := sum(others.get(suffix, 0) for suffix in suffixes):
             kinds = " ".join(suffix for suffix in suffixes if suffix in others)
             yield f"{total} left alone ({kinds}); {advice}"

@@ -19,7 +19,7 @@ TASK = "classes"
 
 
 @click.command()
-@click.argument("images", nargs=-1, required=True, type=click.Path())
+@click.argument("inputs", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--model",
     metavar="NAME",
@@ -31,12 +31,12 @@ TASK = "classes"
 @_json.option
 @click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
 def classify(
-    images: tuple[str, ...], model: str | None, top: int, threads: int | None, json_target: str | None, overwrite: bool
+    inputs: tuple[str, ...], model: str | None, top: int, threads: int | None, json_target: str | None, overwrite: bool
 ) -> int:
-    """Name the likeliest classes of IMAGES (pictures, folders or globs); exit code 1 if some are not readable."""
+    """Name the likeliest classes of INPUTS (pictures, folders or globs); exit code 1 if some are not readable."""
     _json.check(json_target, overwrite)
     with open_network(model or weights.best(TASK), TASK, threads) as opened:
-        results, failed = _predict(opened.network, images, top)
+        results, failed = _predict(opened.network, inputs, top)
     if len(failed) == 1 and not results:
         raise UserError(failed[0]["error"])
     _json.write(json_target, "classify", results, failed, overwrite, model=opened.name)
@@ -50,10 +50,10 @@ def classify(
     return 1 if failed else 0
 
 
-def _predict(network: Any, images: tuple[str, ...], top: int) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+def _predict(network: Any, inputs: tuple[str, ...], top: int) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Each picture with its likeliest classes, and what could not be read."""
     results, failed = [], []
-    for given in images:
+    for given in inputs:
         found = find_files([given], SUFFIXES, "pictures")
         failed += [{"input": name, "error": why} for name, why in found.missing.items()]
         for path, _ in found.files:

@@ -19,14 +19,14 @@ SHEET_SIDE = 150  # the longer side of a picture on the sheet
 
 
 @click.command()
-@click.argument("images", nargs=-1, required=True, type=click.Path())
+@click.argument("inputs", nargs=-1, required=True, type=click.Path())
 @click.option("--kind", required=True, help="A corruption such as fog, or all for a contact sheet.")
 @click.option("--severity", type=click.IntRange(1, 5), default=1, show_default=True, help="1 to 5.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="One seed, one result.")
 @click.option("-o", "--out", type=click.Path(), help="Folder for the results, or the file for one picture.")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
-def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: str | None, overwrite: bool) -> int:
-    """Write damaged copies of IMAGES (pictures, folders or globs): photo.jpg becomes photo.fog-3.png.
+def corrupt(inputs: tuple[str, ...], kind: str, severity: int, seed: int, out: str | None, overwrite: bool) -> int:
+    """Write damaged copies of INPUTS (pictures, folders or globs): photo.jpg becomes photo.fog-3.png.
 
     With --kind all: a sheet of the 15 kinds at the 5 severities, photo.corruptions.png. The exit code is 1 if some
     pictures failed.
@@ -37,10 +37,10 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: s
         raise needs("robustness", "corrupt", error) from error
     if kind not in (*KINDS, "all"):
         raise UserError(f"unknown corruption {kind!r}; there are all, {', '.join(KINDS)}")
-    jobs, missing = _plan(images, out, "corruptions" if kind == "all" else f"{kind}-{severity}")
+    jobs, missing = _plan(inputs, out, "corruptions" if kind == "all" else f"{kind}-{severity}")
     failures = list(missing.values())
     if not jobs and not failures:
-        raise UserError(f"only earlier results in {' '.join(images)}; name a file to corrupt it again")
+        raise UserError(f"only earlier results in {' '.join(inputs)}; name a file to corrupt it again")
     remove_leftovers({job.target.parent for job in jobs})
     for job in jobs:
         try:
@@ -51,21 +51,21 @@ def corrupt(images: tuple[str, ...], kind: str, severity: int, seed: int, out: s
             click.echo(str(job.target))
         except (UserError, OSError) as error:  # the system's: a name too long to look for
             failures.append(str(error))
-    if failures and len(images) == len(failures) == 1 and len(jobs) <= 1:
+    if failures and len(inputs) == len(failures) == 1 and len(jobs) <= 1:
         raise UserError(failures[0])
     for failure in failures:
         click.echo("pixeldiff: skipped: " + " ".join(failure.split()), err=True)
     return 1 if failures else 0
 
 
-def _plan(images: tuple[str, ...], out: str | None, ending: str) -> tuple[list[Job], dict[str, str]]:
+def _plan(inputs: tuple[str, ...], out: str | None, ending: str) -> tuple[list[Job], dict[str, str]]:
     """The jobs, and what was not found. An earlier result is input only where it alone is named."""
-    if "-" in (*images, out):
+    if "-" in (*inputs, out):
         raise UserError("corrupt reads and writes files, not stdin and stdout; a file of that name is ./-")
-    found = find_files(images, pictures.SUFFIXES, "pictures", out)
-    alone = len(images) == 1 and Path(images[0]).is_file()
+    found = find_files(inputs, pictures.SUFFIXES, "pictures", out)
+    alone = len(inputs) == 1 and Path(inputs[0]).is_file()
     found.files = [(one, root) for one, root in found.files if alone or not _is_result(one)]
-    target = destination(images, out, tuple(FORMATS), pictures.SUFFIXES)
+    target = destination(inputs, out, tuple(FORMATS), pictures.SUFFIXES)
     if not found.files:
         return [], found.missing
     folder = Path(out) if out and target is None else None

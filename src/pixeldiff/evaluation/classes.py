@@ -67,7 +67,7 @@ def score(
 
 def _cifar100(classifier: Any, data: Path) -> tuple[Pictures, Labels]:
     test = read_cifar100(data, "test")
-    return test.images.__getitem__, test.labels
+    return test.pictures.__getitem__, test.labels
 
 
 def _folder(classifier: Any, data: Path) -> tuple[Pictures, Labels]:

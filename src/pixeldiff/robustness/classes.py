@@ -37,14 +37,14 @@ def prepare(data: Path | None, seed: int, limit: int | None, threads: int) -> Sc
     if (root / "labels.npy").exists():
         return Scorer(PublishedCifarC(root, limit))
     test = cifar.read_cifar100(root, "test")
-    return Scorer(DamagedPictures(test.images[:limit], test.labels[:limit], seed))
+    return Scorer(DamagedPictures(test.pictures[:limit], test.labels[:limit], seed))
 
 
 @dataclass
 class DamagedPictures:
     """Pictures of one size (N x H x W x 3, uint8) and their labels, corrupted on the fly."""
 
-    images: Array
+    pictures: Array
     labels: Array
     seed: int = 0
     has_clean: bool = True
@@ -58,8 +58,8 @@ class DamagedPictures:
 
     def batches(self, condition: Condition, size: int) -> Iterator[tuple[Array, Array]]:
         for start in range(0, len(self), size):
-            images = self.images[start : start + size]
-            damaged = [damage(image, condition, self.seed + start + i) for i, image in enumerate(images)]
+            pictures = self.pictures[start : start + size]
+            damaged = [damage(picture, condition, self.seed + start + i) for i, picture in enumerate(pictures)]
             yield np.stack(damaged), self.labels[start : start + size]
 
 
@@ -87,13 +87,13 @@ class PublishedCifarC:
 
     def batches(self, condition: Condition, size: int) -> Iterator[tuple[Array, Array]]:
         kind, severity = condition
-        images = self._read(kind)
-        if images.shape != (self.size * len(SEVERITIES), 32, 32, 3) or images.dtype != np.uint8:
-            raise UserError(f"{kind}.npy holds {images.dtype} {images.shape}, not the test set five times")
+        pictures = self._read(kind)
+        if pictures.shape != (self.size * len(SEVERITIES), 32, 32, 3) or pictures.dtype != np.uint8:
+            raise UserError(f"{kind}.npy holds {pictures.dtype} {pictures.shape}, not the test set five times")
         first = (severity - 1) * self.size
         for start in range(0, len(self), size):
             stop = min(start + size, len(self))
-            yield np.asarray(images[first + start : first + stop]), self.labels[start:stop]
+            yield np.asarray(pictures[first + start : first + stop]), self.labels[start:stop]
 
     def _read(self, name: str) -> Array:
         return read_npy(self.folder / f"{name}.npy", mapped=True)
@@ -123,9 +123,9 @@ class Scorer:
 
     def __call__(self, condition: Condition, networks: Mapping[str, Any], tick: Tick) -> dict[str, Scores]:
         right = dict.fromkeys(networks, 0)
-        for images, labels in self.data.batches(condition, self.batch):
+        for pictures, labels in self.data.batches(condition, self.batch):
             for name, network in networks.items():
-                scores = network.logits(images)
+                scores = network.logits(pictures)
                 refuse_other_classes(scores, labels)
                 right[name] += top_hits(scores, labels, 1)
             tick(len(labels))

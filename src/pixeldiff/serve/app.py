@@ -1,6 +1,6 @@
 """The application: POST /api/edges, GET /api/models, GET /healthz, the page at /, OpenAPI at /openapi.json.
 
-Work is bounded: `workers` pictures are in the network at once, `queue` complete uploads may wait, more are told to come
+Work is bounded: `streams` pictures are in the network at once, `queue` complete uploads may wait, more are told to come
 back (503 with Retry-After). A slow upload ends with 408, a picture that takes too long with 503. Nothing is written to
 disk and no name from a client becomes a path: models are chosen from a list.
 """
@@ -97,13 +97,13 @@ def shipped() -> dict[str, Path]:
 class Desk:
     """Takes jobs up to a bound and hands them to the workers; networks are opened when first asked for."""
 
-    def __init__(self, models: Mapping[str, Path], workers: int, threads: int, queue: int) -> None:
+    def __init__(self, models: Mapping[str, Path], streams: int, threads: int, queue: int) -> None:
         self.models = dict(models)
         self.default = next(iter(self.models))
         self.pending = 0
-        self.limit = workers + queue
-        self._streams, self._threads = workers, threads
-        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="edges")
+        self.limit = streams + queue
+        self._streams, self._threads = streams, threads
+        self._workers = ThreadPoolExecutor(streams, thread_name_prefix="edges")
         self._open: dict[str, EdgeDetector] = {}
         self._lock = Lock()
         self.room = Room()
@@ -158,7 +158,7 @@ def _trim() -> None:
 
 def create_app(
     models: Mapping[str, Path] | None = None,
-    workers: int = 1,
+    streams: int = 1,
     threads: int = 1,
     queue: int = 64,
     origins: tuple[str, ...] = (),
@@ -169,7 +169,7 @@ def create_app(
     `hosts` are the only names to answer to, any if empty: a page from elsewhere whose name was made to lead here (DNS
     rebinding) still says its own name.
     """
-    desk = Desk(models or shipped(), workers, threads, queue)
+    desk = Desk(models or shipped(), streams, threads, queue)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -54,7 +54,7 @@ def test_windows_of_padded_pictures(cifar):
     for (epoch, index), image in zip(keys, images.permute(0, 2, 3, 1).numpy(), strict=True):
         row, column, flip = pictures._draw(epoch)[index]
         padded = np.zeros((40, 40, 3), np.uint8)
-        padded[4:36, 4:36] = pictures.cifar.images[index]
+        padded[4:36, 4:36] = pictures.cifar.pictures[index]
         window = padded[row : row + 32, column : column + 32]
         np.testing.assert_array_equal(image, window[:, ::-1] if flip else window)
         seen.add((row, column, flip))

@@ -72,14 +72,14 @@ class CifarPictures:
         epochs, indices = np.array(samples).T
         draws = np.stack([self._draw(epoch)[index] for epoch, index in zip(epochs, indices, strict=True)])
         p, steps = self.padding, np.arange(SIDE)
-        images = np.pad(self.cifar.images[indices], ((0, 0), (p, p), (p, p), (0, 0)))
+        images = np.pad(self.cifar.pictures[indices], ((0, 0), (p, p), (p, p), (0, 0)))
         rows = draws[:, 0, None] + steps
         columns = draws[:, 1, None] + np.where(draws[:, 2, None], steps[::-1], steps)
         windows = images[np.arange(len(images))[:, None, None], rows[:, :, None], columns[:, None, :]]
         return as_tensor(windows), torch.from_numpy(self.cifar.labels[indices])
 
     def plain(self, indices: NDArray[np.int64]) -> Batch:
-        return as_tensor(self.cifar.images[indices]), torch.from_numpy(self.cifar.labels[indices])
+        return as_tensor(self.cifar.pictures[indices]), torch.from_numpy(self.cifar.labels[indices])
 
     def _draw(self, epoch: int) -> NDArray[np.int64]:
         """Row, column and flip of every picture in an epoch; two are kept, a batch can reach into the next one."""
