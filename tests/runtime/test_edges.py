@@ -241,6 +241,22 @@ def test_a_layer_that_would_take_any_memory_is_refused(tmp_path, edge_onnx):
             EdgeDetector(tmp_path / "wide.onnx", threads=1)
 
 
+def test_a_graph_with_layers_of_other_kinds_is_not_opened(tmp_path, edge_onnx):
+    node = onnx.helper.make_node
+    own = onnx.helper.make_function("", "Relu", ["x"], ["y"], [], [onnx.helper.make_opsetid("", 17)])
+    for layer, says in (
+        (node("Loop", ["", "yes", "image"], ["odd"]), "a layer 'Loop', as no edge network has"),  # without end
+        (node("ConstantOfShape", ["any"], ["odd"]), "a layer 'ConstantOfShape'"),  # of any size
+        (node("Relu", ["image"], ["odd"], domain="theirs"), "a layer 'Relu'"),
+        (None, "defines layers of its own"),
+    ):
+        proto = onnx.load(edge_onnx)
+        (proto.graph.node if layer else proto.functions).append(layer or own)
+        onnx.save(proto, tmp_path / "odd.onnx")
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(tmp_path / "odd.onnx", threads=1)
+
+
 def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx):
     for fault, says in (("sizes", "does not run"), ("channels", "gives no maps of edges")):
         proto = onnx.load(edge_onnx)
