@@ -197,5 +197,5 @@ def graph(content: bytes, rng: Random) -> bytes:
     elif what < 0.9 and node.input:
         node.input[rng.randrange(len(node.input))] = rng.choice(rng.choice(proto.graph.node).output)
     else:
-        node.op_type = rng.choice(proto.graph.node).op_type
+        node.op_type = rng.choice((rng.choice(proto.graph.node).op_type, "Loop", "ConstantOfShape", "Expand", "Tile"))
     return bytes(proto.SerializeToString())
