@@ -118,10 +118,12 @@ def test_arrays(shape, dtype, rng):
     [
         (np.zeros((3, 6, 5), np.uint8), "channels last"),
         (np.zeros((0, 6, 3), np.uint8), "channels last"),
+        (np.array(5), "channels last"),
         (np.zeros((6, 5), np.int64), "uint8"),
         (np.full((6, 5), 3.0), "0 to 1"),
         (np.full((6, 5), np.nan), "0 to 1"),
         ([[1, 2]], "not list"),
+        ("data:image/png;base64," + "A" * 5000, "no file data:image/png;base64,A{278}; check"),
     ],
 )
 def test_arrays_that_are_no_pictures(array, says):
@@ -271,6 +273,13 @@ def test_16_bit_and_bool_arrays(colours):
     for array in (deep, deep.astype(">u2")):
         np.testing.assert_allclose(image.load(array), colours / 255, atol=1e-6)
     np.testing.assert_array_equal(image.load(colours > 99), np.where(colours > 99, np.uint8(255), np.uint8(0)))
+
+
+def test_tensors_without_plain_pixels():
+    tensor = from_numpy(np.zeros((3, 5, 4), np.float32))
+    for odd in (tensor.to_sparse(), tensor.to("meta"), (tensor * 1j).conj()):
+        with pytest.raises(UserError, match="give a dense tensor of real numbers"):
+            image.load(odd)
 
 
 def test_torch_tensors(colours):

@@ -96,8 +96,8 @@ def stored_size(path: str | Path) -> tuple[int, int]:
 
 def _from_path(path: str | Path, convert: Callable[[Image.Image], _T]) -> _T:
     path = Path(path)
-    if not path.exists():
-        raise UserError(f"no file {path}; check the name")
+    if not os.path.exists(path):  # also a name too long for a file
+        raise UserError(f"no file {str(path)[:300]}; check the name")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give a picture file")
     with _told(str(path)), open(path, "rb") as file:
@@ -201,7 +201,7 @@ def from_array(array: NDArray[Any]) -> Picture:
 
     Transparent pixels turn white.
     """
-    channels = 1 if array.ndim == 2 else array.shape[-1]
+    channels = array.shape[2] if array.ndim == 3 else 1
     if array.ndim not in (2, 3) or channels not in (1, 3, 4) or array.size == 0:
         raise UserError(f"an array is H x W or H x W x 1, 3 or 4 (channels last), not {array.shape}")
     if array.dtype.kind == "b":
@@ -230,13 +230,16 @@ def _checked_float(array: NDArray[Any]) -> FloatMap:
 
 def from_tensor(tensor: Any) -> Picture:
     """A torch tensor C x H x W or 1 x C x H x W (or H x W), of the types that arrays have; torch is not needed here."""
-    tensor = tensor.detach().cpu()
     shape = tuple(tensor.shape)
     if len(shape) == 4 and shape[0] == 1:
         tensor = tensor[0]
     if tensor.ndim not in (2, 3) or (tensor.ndim == 3 and tensor.shape[0] not in (1, 3, 4)):
         raise UserError(f"a tensor is C x H x W or 1 x C x H x W (C 1, 3 or 4), not {shape}; give a batch as a list")
-    array = (tensor.float() if tensor.is_floating_point() else tensor).numpy()  # numpy has no bfloat16
+    try:
+        tensor = tensor.detach().cpu()
+        array = (tensor.float() if tensor.is_floating_point() else tensor).numpy()  # numpy has no bfloat16
+    except (TypeError, RuntimeError) as error:
+        raise UserError(f"this tensor has no plain pixels ({error}); give a dense tensor of real numbers") from error
     return from_array(array if array.ndim == 2 else array.transpose(1, 2, 0))
 
 

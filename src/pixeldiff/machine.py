@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pixeldiff import __version__
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def cores() -> int:
@@ -22,6 +26,16 @@ def memory_budget() -> int:
     except (AttributeError, ValueError, OSError):  # not a POSIX system
         return 10**9
     return min(max(10**9, memory // 8), memory // 2)
+
+
+def run_python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A script in a new process that imports from where this one does: `-c` and `-m` alone would look into the current
+    folder first, where any torch.py among somebody's pictures would be run."""
+    import subprocess
+
+    places = [place for place in sys.path if place]
+    command = [sys.executable, "-c", f"import sys\nsys.path[:] = {places!r}\n{script}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def commit(file: Path) -> str:

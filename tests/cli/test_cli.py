@@ -48,6 +48,7 @@ def test_help_lists_the_verbs():
         (["detect", "--frobnicate"], "No such option"),
         (["detect"], "Missing argument"),
         (["detect", "x" * 300], "File name too long"),
+        (["detect", "\x1b[2J.jpg"], "\\x1b[2J.jpg"),
         (["detect", ""], "an empty argument was given ('')"),
         (["eval", "", "--dataset", "bsds500"], "an empty argument was given ('')"),
         (["corrupt", "x.png", "--kind", "fog", "--out="], "an empty argument was given (--out=)"),

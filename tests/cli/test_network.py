@@ -8,6 +8,7 @@ import pytest
 from pixeldiff import EdgeDetector, PackedClassifier, UserError, weights
 from pixeldiff.cli import _network
 from pixeldiff.cli._network import find_network, one_of, open_network
+from pixeldiff.runtime.bench import peak_memory_mb
 from tests.extras import optional
 
 create_model = optional("pixeldiff.models").create_model
@@ -67,3 +68,13 @@ def test_one_of_two_options():
     for both in ((None, None), ("tiny", Path("a.onnx"))):
         with pytest.raises(UserError, match="one of them"):
             one_of(*both)
+
+
+def test_a_module_that_lies_among_the_pictures_is_not_run(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("open('was-run', 'w').close()")
+    save_model(create_model("tiny-l", width=4).eval(), tmp_path / "-a.safetensors")
+    monkeypatch.chdir(tmp_path)
+    with open_network("-a.safetensors") as opened:
+        assert opened.name == "-a"
+    assert peak_memory_mb("tiny", 1, (32, 32)) > 20
+    assert not Path("was-run").exists()

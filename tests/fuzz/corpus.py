@@ -26,14 +26,18 @@ from pixeldiff.models import saving as checkpoint
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
+from pixeldiff.robustness import report
 from pixeldiff.robustness.classes import PublishedCifarC
-from pixeldiff.robustness.results import Results
+from pixeldiff.robustness.results import Results, conditions
 from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
 from pixeldiff.runtime.video import detect_video
 from pixeldiff.training import recipe
+from pixeldiff.training.recipe_file import read_file
 from pixeldiff.training.tasks.edge_pairs import list_pairs, read_label_shares
+from pixeldiff.weights.description import normalisation
+from pixeldiff.weights.graph_file import read_properties
 from tests.fuzz import mutate
 
 EDGES = PiDiNetConfig(4, 2)
@@ -136,21 +140,51 @@ def _texts() -> dict[str, Format]:
     beside = {"a.png": png, "b.png": png}
     rows = b"a.png b.png\nb.png a.png 0.5\n"
     readers = (truth.find_truth, lambda p: list_pairs(p.parent, p.name))
-    results = Results("edges", "d", 3, 0, ["tiny"], {("tiny", ("blur", 1)): {"ODS": 0.5}})
+    results = Results("edges", "d", 3, 0, {"tiny": "0"}, {("tiny", ("fog", 1)): {"ods": 0.5, "ois": 0.5}})
     card = {"name": "tiny", "licence": "MIT", "scores": {"ODS": 0.7}, "sha256": {".onnx": "0"}}
     table = b"""task = "edges"\nseed = 1\n[model]\nname = "tiny"\nwidth = 8\n[data]\nroot = "r"\nsources = ["train"]
 [optimizer]\nlr = 0.1\nbetas = [0.9, 0.99]\n[schedule]\nepochs = 2\n[loop]\nbatch = 4\naccumulate = 2\n"""
     changes = b'extends = "base.toml"\nseed = 2\n'
+    runs = changes + b"[run.c16]\nmodel.pattern = 'c16'\n[run.other]\nmodel = {csam = false}\nloop.batch = 2\n"
+    stages = changes + b'[[stage]]\nname = "one"\nseed = 3\n[[stage]]\nname = "two"\nschedule.epochs = 1\n'
+    sets = b"model.pattern=c16\nschedule.epochs=3\ndata.sources=['a']\noptimizer={lr = 1e-3}\nseed=7\n"
     pairs = b'[["a.png", "b.png"], ["b.png", "a.png"]]'
     cells = json.dumps(results.as_json()).encode()
     return {
         "lst": Format("case.lst", (rows, b"\xef\xbb\xbfa.png\tb.png\t1\r\n"), readers, None, 30, beside),
         "txt": Format("case.txt", (rows,), readers, None, 20, beside),
         "json": Format("case.json", (pairs,), readers, mutate.json_text, 30, beside),
-        "toml": Format("case.toml", (table, changes), (recipe.read_recipe,), None, 40, {"base.toml": table}),
-        "results": Format("case.json", (cells,), (Results.load,), mutate.json_text),
+        "toml": Format("case.toml", (table, changes, runs, stages), (_read_recipes,), None, 40, {"base.toml": table}),
+        "set": Format("case.txt", (sets,), (_set_keys,), None, 20, {"base.toml": table}),
+        "results": Format("case.json", (cells,), (Results.load, _resume), mutate.json_text),
         "card": Format("case.json", (json.dumps(card).encode(),), (_read_card,), mutate.json_text),
     }
+
+
+def _read_recipes(path: Path) -> None:
+    """Each run and stage of a file, as a table and as a recipe."""
+    file = read_file(path)
+    for run, stage in [*((run, "") for run in file.runs), *(("", stage) for stage in file.stages)] or [("", "")]:
+        recipe.as_table(recipe.read_recipe(path, run=run, stage=stage))
+
+
+def _set_keys(path: Path) -> None:
+    """Each line a --set."""
+    lines = path.read_bytes().decode(errors="surrogateescape").splitlines()  # as Python decodes arguments
+    recipe.read_recipe(path.with_name("base.toml"), changes=lines)
+
+
+def _resume(path: Path) -> None:
+    """A run that goes on, to its table."""
+    run = Results("edges", "d", 3, 0, {"tiny": "0", "small": "1"}).resume(path)
+    grid = conditions(("fog",), (1,))
+    report.table(run, ["tiny", "small"], grid)
+    report.comparisons(run, ["tiny", "small"], grid)
+
+
+def _describe(path: Path) -> None:
+    """Before any of the file's numbers is read."""
+    normalisation(weights.describe(path))
 
 
 def _read_card(path: Path) -> None:
@@ -181,7 +215,7 @@ def _networks() -> dict[str, Format]:
     ]
     config = json.dumps(checkpoint.describe_model(edges)).encode()
     return {
-        "safetensors": Format("case.safetensors", tuple(ours), (_run_torch,), mutate.tensors, 20),
+        "safetensors": Format("case.safetensors", tuple(ours), (_describe, _run_torch), mutate.tensors, 20),
         "pretrained": Format(
             "config.json",
             (config,),
@@ -191,8 +225,8 @@ def _networks() -> dict[str, Format]:
             {"model.safetensors": ours[0]},
         ),
         "pth": Format("case.pth", tuple(pth), (_run_authors,), mutate.zipped, 15),
-        "onnx": Format("case.onnx", (onnx,), (_run_edges,), mutate.graph, 15),
-        "pdn": Format("case.pdn", packed, (_run_packed,), mutate.tensors, 40),
+        "onnx": Format("case.onnx", (onnx,), (_describe, read_properties, _run_edges), mutate.graph, 15),
+        "pdn": Format("case.pdn", packed, (_describe, _run_packed), mutate.tensors, 40),
     }
 
 

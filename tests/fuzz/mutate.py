@@ -17,7 +17,7 @@ Damage = Callable[[bytes, Random], bytes]
 
 # Where readers go wrong: around zero, around the limits of each width, and sizes that cost memory.
 NUMBERS = (0, 1, -1, 2, 3, 7, 8, 127, 128, 255, 256, 32767, 65535, 65536, 10**6, 2**31 - 1, 2**31, 2**32 - 1, 2**63)
-VALUES: tuple[Any, ...] = (*NUMBERS, 10**30, 0.5, 1e308, -0.0, float("nan"), float("inf"), True, None, "", "a", [])
+VALUES: tuple[Any, ...] = (*NUMBERS, 10**30, 10**400, 0.5, 1e308, -0.0, float("nan"), float("inf"), True, None, "", [])
 TEXTS = ("", "nan", "inf", "1e999", "-1", "9" * 20, "[" * 5000, "\x00", "\ud800", "../..", '"', "é", "true")
 
 
@@ -197,5 +197,5 @@ def graph(content: bytes, rng: Random) -> bytes:
     elif what < 0.9 and node.input:
         node.input[rng.randrange(len(node.input))] = rng.choice(rng.choice(proto.graph.node).output)
     else:
-        node.op_type = rng.choice(proto.graph.node).op_type
+        node.op_type = rng.choice((rng.choice(proto.graph.node).op_type, "Loop", "ConstantOfShape", "Expand", "Tile"))
     return bytes(proto.SerializeToString())

@@ -93,7 +93,17 @@ def test_a_file_of_another_run_is_refused(tmp_path):
         run("a", seed=1).resume(path)
     with pytest.raises(UserError, match="earlier a"):
         Results("edges", "BSDS500 test", 2, 0, {"a": "other"}).resume(path)
-    for text in ("", "[]", '{"results": []}', '{"results": [{"model": "a"}]}'):
+    good = run("a").as_json()
+    cell = {"model": "a", "kind": "fog", "severity": 1}
+    odd = (
+        {"models": ["a"]},
+        {"models": {"a": ["sha"]}},
+        {"results": [{**cell, "ods": 10**400, "ois": 0.5}]},
+        {"results": [{**cell, "ods": 0.5}]},
+        {"results": [{**cell, "ods": 0.5, "ois": 0.5, "model": "b"}]},
+    )
+    broken = ("", "[]", '{"results": []}', '{"results": [{"model": "a"}]}')
+    for text in (*broken, *(json.dumps(good | change) for change in odd)):
         path.write_text(text)
         with pytest.raises(UserError, match="not a result file"):
             run("a").resume(path)

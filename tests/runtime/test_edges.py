@@ -91,7 +91,7 @@ def test_scales_average_the_maps(detector, rng):
     half, large = image.resize(unit, (20, 30)), image.resize(unit, (60, 92))
     expected = [image.resize(detector(one), (40, 61)) for one in (half, picture, large)]
     np.testing.assert_allclose(detector(picture, scales=(0.5, 1, 1.5)), np.mean(expected, axis=0), atol=1e-5)
-    for bad in ((), (0,), (-1, 1), (9,)):
+    for bad in ((), (0,), (-1, 1), (9,), 1.0, "no", [None]):
         with pytest.raises(UserError, match="scales are factors"):
             detector(picture, scales=bad)
 
@@ -131,6 +131,7 @@ def test_wrong_weights_are_explained(tmp_path, edge_onnx):
         "a.safetensors": "pixeldiff export .*a.safetensors --to a.onnx",
         "missing.onnx": "no weights file",
         "no-such-model": "no shipped weights named",
+        "x" * 5000: "no shipped weights named 'x{99}'",
     }.items():
         with pytest.raises(UserError, match=says):
             EdgeDetector(tmp_path / name if "." in name else name)
@@ -240,6 +241,22 @@ def test_a_layer_that_would_take_any_memory_is_refused(tmp_path, edge_onnx):
             EdgeDetector(tmp_path / "wide.onnx", threads=1)
 
 
+def test_a_graph_with_layers_of_other_kinds_is_not_opened(tmp_path, edge_onnx):
+    node = onnx.helper.make_node
+    own = onnx.helper.make_function("", "Relu", ["x"], ["y"], [], [onnx.helper.make_opsetid("", 17)])
+    for layer, says in (
+        (node("Loop", ["", "yes", "image"], ["odd"]), "a layer 'Loop', as no edge network has"),  # without end
+        (node("ConstantOfShape", ["any"], ["odd"]), "a layer 'ConstantOfShape'"),  # of any size
+        (node("Relu", ["image"], ["odd"], domain="theirs"), "a layer 'Relu'"),
+        (None, "defines layers of its own"),
+    ):
+        proto = onnx.load(edge_onnx)
+        (proto.graph.node if layer else proto.functions).append(layer or own)
+        onnx.save(proto, tmp_path / "odd.onnx")
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(tmp_path / "odd.onnx", threads=1)
+
+
 def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx):
     for fault, says in (("sizes", "does not run"), ("channels", "gives no maps of edges")):
         proto = onnx.load(edge_onnx)
@@ -285,7 +302,7 @@ def test_threshold_and_invert(detector, rng):
     np.testing.assert_array_equal(detector(picture, invert=True), 1 - edges)
     both = detector([picture], threshold=level, invert=True, side_outputs=True)[0]
     np.testing.assert_array_equal(both[-1], edges < level)
-    for bad in (-0.1, 2, np.nan):
+    for bad in (-0.1, 2, np.nan, "a"):
         with pytest.raises(UserError, match="threshold is a number from 0 to 1"):
             detector(picture, threshold=bad)
 

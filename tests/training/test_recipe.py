@@ -207,6 +207,7 @@ def test_the_documentation_names_every_recipe_and_key() -> None:
         ("# x\n" * 2**15, "larger than 64 KB"),
         ('extends = "\\u0000"', "not readable TOML"),
         ('extends = "' + "x" * 1900 + '"', "not readable TOML"),
+        ('extends = "/dev/zero"', "/dev/zero is larger than 64 KB"),
         ("\0", "not readable TOML"),
         ("extends = " + repr(["x" * 90] * 20).replace("'", '"'), "extends names one recipe file"),
     ],

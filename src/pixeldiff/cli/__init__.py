@@ -133,5 +133,6 @@ def _refuse_empty(arguments: list[str]) -> None:
 
 
 def _say(message: str) -> int:
-    print("pixeldiff: " + " ".join(message.split()), file=sys.stderr)
+    line = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: ascii(found[0])[1:-1], " ".join(message.split()))
+    print("pixeldiff: " + line, file=sys.stderr)  # a file's own words do not steer the terminal
     return 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import click
 
 from pixeldiff import weights
 from pixeldiff.errors import UserError, needs
+from pixeldiff.machine import run_python
 from pixeldiff.tasks import Task, find_task, load
 from pixeldiff.weights.description import FOR_TORCH
 
@@ -73,12 +73,10 @@ def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iter
 
 def _export(path: Path, destination: Path) -> Path:
     """In a process of its own: running and scoring never import torch."""
-    import subprocess
-
     if importlib.util.find_spec("torch") is None:
         raise needs("train", str(path), ImportError(name="torch"))
-    command = [sys.executable, "-m", "pixeldiff", "export", str(path), "--to", str(destination)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    script = "from pixeldiff.cli import main\nmain()"
+    done = run_python(script, "export", "--to", str(destination), "--", str(path))
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
         raise UserError(last[0].removeprefix("pixeldiff: "))

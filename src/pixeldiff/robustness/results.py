@@ -60,8 +60,13 @@ class Results:
                 (c.pop("model"), (c.pop("kind"), c.pop("severity"))): {k: float(v) for k, v in c.items()}
                 for c in content["results"]
             }
-            return cls(**{name: content[name] for name in _HEAD}, cells=cells)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found = cls(**{name: content[name] for name in _HEAD}, cells=cells)
+            texts = (text for pair in found.models.items() for text in pair)
+            complete = (set(found.layout.scores) <= own.keys() and m in found.models for (m, _), own in cells.items())
+            if not all(isinstance(text, str) for text in texts) or not all(complete):
+                raise ValueError("models are names and hashes, and their cells hold all scores")
+            return found
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise UserError(f"{path} is not a result file of `pixeldiff robustness`; give another name") from error
 
     def resume(self, path: Path) -> Results:

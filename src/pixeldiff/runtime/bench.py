@@ -7,8 +7,6 @@ the first run of a block is not counted.
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +22,7 @@ from pixeldiff import image
 from pixeldiff.errors import UserError
 from pixeldiff.files import Found, find_files, plan_jobs
 from pixeldiff.image import FloatMap, Picture
+from pixeldiff.machine import run_python
 from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
@@ -174,7 +173,7 @@ class _Clock:
 def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> float | None:
     """Largest resident memory of a fresh process that finds the edges of one picture; None where it is not told."""
     script = (
-        "import re, resource, sys\n"
+        "import re, resource\n"
         "from pixeldiff.runtime.bench import synthetic_picture\n"
         "from pixeldiff.runtime.edges import EdgeDetector\n"
         f"EdgeDetector({str(model)!r}, threads={threads}, size='full')(synthetic_picture{size})\n"
@@ -184,5 +183,5 @@ def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> fl
         "else:\n"
         "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = run_python(script)
     return round(float(done.stdout), 1) if done.returncode == 0 else None

@@ -256,9 +256,13 @@ def _check(described: dict[str, Any], path: Path) -> tuple[tuple[float, ...], tu
 def _checked_scales(scales: Sequence[float] | None) -> Sequence[float]:
     if scales is None:
         return (1.0,)
-    if not len(scales) or not all(0 < scale <= 8 for scale in scales):
+    try:
+        factors = tuple(map(float, scales))
+    except (TypeError, ValueError):
+        factors = ()
+    if not factors or not all(0 < factor <= 8 for factor in factors):
         raise UserError(f"scales are factors above 0 and at most 8, such as {PAPER_SCALES}, not {scales!r}")
-    return scales
+    return factors
 
 
 def _batches(loaded: list[Picture]) -> list[list[int]]:
@@ -285,6 +289,6 @@ def _options(format: str, thin: bool, threshold: float | None, invert: bool) -> 
     """The command's own way from a map to numbers and files."""
     if format not in SUFFIXES:
         raise UserError(f"edges are written as {', '.join(SUFFIXES)}, not {format!r}; end the name with one of them")
-    if threshold is not None and not 0 <= threshold <= 1:
+    if threshold is not None and (isinstance(threshold, str) or not 0 <= threshold <= 1):
         raise UserError(f"threshold is a number from 0 to 1, not {threshold!r}")
     return Options(SUFFIXES[format], thin, threshold, invert)

@@ -326,13 +326,13 @@ class _Writer:
         frame.pts, frame.time_base = pts, self._video.codec_context.time_base
         self._durations[pts] = duration
         self._encode(frame)
-        self.clip.frames += 1
 
     def _encode(self, frame: Any) -> None:
         for packet in self._video.encode(frame):
             # Encoders guess a duration from the mean frame rate; the last frame's decides how long the clip is.
             packet.duration = self._durations.pop(packet.pts, packet.duration)
             self._container.mux(packet)
+            self.clip.frames += 1  # here: Ctrl-C may come between a frame's encoding and its counting
 
     def copy(self, packet: Any) -> None:
         if self._video is None:

@@ -74,13 +74,15 @@ def refuse_other_task(given: str | os.PathLike[str], task: str, wanted: str) -> 
 
 def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
     name, path = os.fspath(given), Path(given)
-    if name == path.name and (card := FOLDER / f"{canonical_name(name)}.json").is_file():
+    if name == path.name and os.path.isfile(card := FOLDER / f"{canonical_name(name)}.json"):
         return card.with_suffix(suffix or find_task(read_json(card.read_bytes(), card)["task"]).suffix)
-    if path.is_file():
+    if os.path.isfile(path):  # False where Path.is_file raises: a name too long for a file
         return path
     if path.suffix in (*FOR_TORCH, *(row.suffix for row in TASKS.values())):
-        raise UserError(f"no weights file {path}; check the name")
-    raise UserError(f"no shipped weights named {name!r}; there are {', '.join(cards()) or 'none'} (or give a file)")
+        raise UserError(f"no weights file {name[:300]}; check the name")
+    raise UserError(
+        f"no shipped weights named {name[:99]!r}; there are {', '.join(cards()) or 'none'} (or give a file)"
+    )
 
 
 def sha256(path: Path) -> str:

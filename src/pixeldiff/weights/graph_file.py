@@ -1,9 +1,11 @@
 """A look into an .onnx file without onnxruntime: what it says of itself, and layers that must not run.
 
-A layer whose numbers would take any memory is refused before onnxruntime opens the file.
+Layers of other kinds than an export has (loops without end, arrays of any size), and a layer whose numbers would take
+any memory, are refused before onnxruntime opens the file.
 
 Only what is needed of the protobuf wire format: a message is fields, each a key (number << 3 | kind) and a value.
-ModelProto.graph = 7, GraphProto.node = 1, NodeProto.attribute = 5, AttributeProto.ints = 8;
+ModelProto.graph = 7 and functions = 25, GraphProto.node = 1, NodeProto.op_type = 4, attribute = 5 and domain = 7,
+AttributeProto.ints = 8;
 ModelProto.metadata_props = 14, StringStringEntryProto.key = 1 and value = 2.
 """
 
@@ -15,20 +17,34 @@ from pathlib import Path
 from pixeldiff.errors import UserError
 
 MOST = 64  # of paddings, kernels, strides, dilations and axes; those of an export are at most 11
+_EXPORTED = "Add Cast Concat Constant Conv Gather MaxPool Mul Relu Resize Shape Sigmoid Slice Unsqueeze"
+_OF_OTHER_VERSIONS = "Clip Div Floor Identity Reshape Split Squeeze Sub Transpose"  # of torch and its exporter
+KINDS = frozenset(f"{_EXPORTED} {_OF_OTHER_VERSIONS}".encode().split())
 
 _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
 
 
 def check_layers(path: Path) -> None:
-    """An error if a layer in the graph has a number beyond MOST in a list."""
+    """An error if a layer in the graph is none of KINDS, or has a number beyond MOST in a list."""
     try:
-        for graph in _inside(memoryview(path.read_bytes()), 7):
+        model = memoryview(path.read_bytes())
+        if any(True for _ in _inside(model, 25)):
+            raise UserError(f"{path} defines layers of its own; use a file written by pixeldiff export")
+        for graph in _inside(model, 7):
             for node in _inside(graph, 1):
+                _check_kind(node, path)
                 for attribute in _inside(node, 5):
                     if not all(abs(number) <= MOST for number in _numbers(attribute, 8)):
                         raise UserError(f"{path} is damaged: a layer pads or reaches beyond {MOST} pixels")
     except (IndexError, OSError) as error:
         raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+
+
+def _check_kind(node: memoryview, path: Path) -> None:
+    kinds = [bytes(kind) for kind in _inside(node, 4)]
+    if not KINDS.issuperset(kinds) or not {b"", b"ai.onnx"}.issuperset(map(bytes, _inside(node, 7))):
+        shown = b" ".join(kinds)[:40].decode(errors="replace")
+        raise UserError(f"{path} has a layer {shown!r}, as no edge network has; use a file written by pixeldiff export")
 
 
 def read_properties(path: Path) -> dict[str, str]:
