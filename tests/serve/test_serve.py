@@ -396,6 +396,31 @@ def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_onnx, monkeypa
         assert all_of(connection).startswith(answer)
 
 
+def test_an_answer_that_nobody_takes_is_dropped(edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")
+        time.sleep(1)
+        with contextlib.suppress(ConnectionResetError):
+            assert len(all_of(connection)) < 10**8
+
+
+def test_an_answer_that_is_taken_is_whole(edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 20)
+    monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
+        assert all_of(connection).endswith(bytes(10**8))
+
+
+@pytest.mark.parametrize(("side", "options"), [(16400, {"format": "webp"}), (66000, {"thin": "1"})])
+def test_a_map_that_could_not_be_written_is_told_before_the_network_runs(side, options, client, monkeypatch):
+    monkeypatch.setattr(serving.Desk, "detector", lambda *_: pytest.fail("the network was asked"))
+    answer = client.post("/api/edges", content=png(np.zeros((2, side, 3), np.uint8)), params=options)
+    assert (answer.status_code, "scale it down" in answer.json()["error"]) == (422, True)
+
+
 def test_pages_of_other_names_are_refused(edge_onnx):
     with TestClient(serving.create_app({"tiny": edge_onnx}, hosts=serving.LOOPBACK)) as client:
         for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
