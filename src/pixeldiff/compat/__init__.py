@@ -1,1 +1,1 @@
-"""Drop-ins for the interfaces people already call: controlnet.py (image generation), pretrained.py (weight folders)."""
+"""Drop-ins for the interfaces people already call: controlnet.py (image generation)."""
