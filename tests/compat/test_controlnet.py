@@ -172,8 +172,9 @@ def test_names_of_hub_repositories_and_mistakes(tmp_path, edge_onnx, detector, p
         PidiNetDetector.from_pretrained(edge_onnx, preprocess="bgr")
     with pytest.raises(UserError, match="output_type"):
         detector(photo, output_type="cv2")
-    with pytest.raises(UserError, match="resolution"):
-        detector(photo, detect_resolution=0)
+    for wrong in (0, "512", float("nan"), float("inf")):
+        with pytest.raises(UserError, match="resolution"):
+            detector(photo, detect_resolution=wrong)
 
 
 def load_pack():

@@ -153,6 +153,10 @@ def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_onnx,
     detector = EdgeDetector(edge_onnx)
     found, _ = shown(address, picture, tmp_path)
     assert np.abs(found - 255 * detector(picture)).max() <= 2
+    if mode == "server":
+        assert (tmp_path / "map.png").read_bytes() == Options().encode(detector(picture))
+    else:
+        assert np.array_equal(Image.open(tmp_path / "map.png").convert("L"), found)
     found, message = shown(address, picture, tmp_path, size="512", thin=True)
     close = np.abs(found - 255 * detector(picture, size=512, thin=True)) <= 2
     assert np.mean(close) >= 0.999  # another rounding before can move a crest
@@ -172,6 +176,20 @@ def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_onnx, rng, 
     assert "reduced to 800 × 600" in message
     expected = 255 * EdgeDetector(edge_onnx)(tmp_path / "photo.jpg")
     assert np.mean(np.abs(found - expected) <= 2) >= 0.999
+
+
+@in_chromium
+def test_thin_lines_of_a_large_photo_are_seen_on_the_page_and_thin_in_the_file(static, edge_onnx, rng, tmp_path):
+    photo = Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((1540, 903))
+    photo.save(tmp_path / "photo.png")
+    found, _ = shown(static, tmp_path / "photo.png", tmp_path, thin=True, size="512")
+    expected = to_8_bit(EdgeDetector(edge_onnx)(tmp_path / "photo.png", thin=True, size=512))
+    saved = np.asarray(Image.open(tmp_path / "map.png").convert("L"))
+    assert saved.shape == expected.shape
+    assert np.mean(np.abs(saved - expected.astype(int)) <= 2) >= 0.999
+    # One pixel of three would not be seen when the browser scales the picture down.
+    blocks = np.pad(saved, ((0, 0), (0, 2))).reshape(301, 3, 514, 3)
+    assert np.array_equal(found, blocks.max(axis=(1, 3)))
 
 
 @in_chromium

@@ -5,6 +5,7 @@ import contextlib
 import io
 import socket
 import threading
+import time
 
 import httpx
 import numpy as np
@@ -114,6 +115,52 @@ def test_other_refusals(client, picture):
     assert refused(content=form, headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
     status, reason = refused(content=b"x" * (uploads.MAX_BYTES + 1))
     assert (status, "32 MB" in reason) == (413, True)
+
+
+FORM = {"Content-Type": 'multipart/form-data; charset=utf-8; Boundary="a b"'}
+
+
+def part(disposition, content):
+    return b"--a b\r\n%s\r\n\r\n%s\r\n" % (disposition, content)
+
+
+FIELD = part(b'Content-Disposition: form-data; name="x; filename=y"', b"no file")
+
+
+@pytest.mark.parametrize(
+    "disposition",
+    [
+        b'Content-Disposition: form-data; name="i"; filename="p \xc3\xa9;.png"\r\nContent-Type: image/png',
+        b"Content-Type: image/png\r\ncontent-disposition:form-data;filename*=UTF-8''p.png; name=i",
+    ],
+)
+def test_the_first_file_of_a_form_counts(disposition, client, picture):
+    form = (
+        b"preamble\r\n" + 3 * FIELD + part(disposition, png(picture)) + part(disposition, b"another") + b"--a b--\r\n"
+    )
+    assert (
+        client.post("/api/edges", content=form, headers=FORM).content
+        == client.post("/api/edges", content=png(picture)).content
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (300_000 * FIELD, "among its first 100 fields"),
+        (2_000_000 * b"--a b\r\n", "not a form"),
+        (b"--a b\r\n" + 5_000_000 * b"\r\n--a", "not a form"),
+        (b"--a b\r\nX: " + bytes(30_000_000), "not a form"),
+        (part(b'Content-Disposition: form-data; filename="p.png"', b"")[:-2], "cut short"),
+        (part(b'Content-Disposition: form-data; filename="p.png"', b"") + b"--a b--", "empty"),
+        (FIELD + b"--a b--\r\n", "holds no file"),
+    ],
+)
+def test_forms_that_would_keep_the_server_busy_are_refused_at_once(form, says):
+    start = time.process_time()
+    with pytest.raises(uploads.Refused, match=says):
+        uploads.picture_bytes(form, FORM["Content-Type"])
+    assert time.process_time() - start < 1  # nobody else is answered meanwhile
 
 
 def test_a_body_without_length_is_cut_off_at_the_limit(monkeypatch):
@@ -347,6 +394,31 @@ def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_onnx, monkeypa
             answered += connection.recv(65536)
         connection.sendall(sent or b"G")
         assert all_of(connection).startswith(answer)
+
+
+def test_an_answer_that_nobody_takes_is_dropped(edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")
+        time.sleep(1)
+        with contextlib.suppress(ConnectionResetError):
+            assert len(all_of(connection)) < 10**8
+
+
+def test_an_answer_that_is_taken_is_whole(edge_onnx, monkeypatch):
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 20)
+    monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
+    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+        connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
+        assert all_of(connection).endswith(bytes(10**8))
+
+
+@pytest.mark.parametrize(("side", "options"), [(16400, {"format": "webp"}), (66000, {"thin": "1"})])
+def test_a_map_that_could_not_be_written_is_told_before_the_network_runs(side, options, client, monkeypatch):
+    monkeypatch.setattr(serving.Desk, "detector", lambda *_: pytest.fail("the network was asked"))
+    answer = client.post("/api/edges", content=png(np.zeros((2, side, 3), np.uint8)), params=options)
+    assert (answer.status_code, "scale it down" in answer.json()["error"]) == (422, True)
 
 
 def test_pages_of_other_names_are_refused(edge_onnx):

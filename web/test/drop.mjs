@@ -2,9 +2,10 @@
 //
 //     node web/test/drop.mjs CHROMIUM URL PICTURE MAP [SETTINGS] [SCREENSHOT] [dark|light] [WIDTHxHEIGHT]
 //
-// MAP becomes width and height (two little-endian 32-bit numbers) and one grey level per pixel. SETTINGS is JSON, what
-// the controls are set to before: {"thin": true, "threshold": "30"}. Prints the page's message. Exit code 1 and the
-// reasons if the page reports an error, breaks its own security policy, or talks to another host.
+// MAP becomes width and height (two little-endian 32-bit numbers) and one grey level per pixel, MAP.png what the page
+// gives as download. SETTINGS is JSON, what the controls are set to before: {"thin": true, "threshold": "30"}. Prints the
+// page's message. Exit code 1 and the reasons if the page reports an error, breaks its own security policy, or talks to
+// another host.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { chromium } from "playwright-core";
@@ -60,6 +61,8 @@ try {
       document.getElementById("edges").style.clipPath,
     ]);
     if (Math.abs(value - 26) > 1 || !clip.includes(`${value}%`)) problems.push(`dragged to 25, then a key: ${value}, ${clip}`);
+    const [saved] = await Promise.all([page.waitForEvent("download"), page.click("#png")]);
+    await saved.saveAs(`${map}.png`);
   }
   const shown = await page.evaluate(async () => {
     const canvas = document.getElementById("edges");

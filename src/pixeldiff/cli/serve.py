@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -49,8 +48,6 @@ def serve(
         if not local:
             click.echo(f"{host}: whoever reaches this machine can use the server; there is no password.", err=True)
         click.echo(f"http://{name}:{listener.getsockname()[1]}")
-        # What clients send wrong is told to them; it is no matter for the log.
-        logging.getLogger("python_multipart").setLevel(logging.ERROR)
         uvicorn.Server(configured(app)).run(sockets=[listener])
 
 

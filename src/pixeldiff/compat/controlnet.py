@@ -150,8 +150,8 @@ def _scaled_size(picture: Picture, resolution: int | None) -> tuple[int, int]:
     height, width = picture.shape[:2]
     if resolution is None:
         return height, width
-    if resolution < 1:
-        raise UserError(f"a resolution is the shorter side in pixels, at least 1, not {resolution}")
+    if not isinstance(resolution, int | float | np.number) or not 1 <= resolution < float("inf"):
+        raise UserError(f"a resolution is the shorter side in pixels, at least 1, not {resolution!r}")
     factor = resolution / min(height, width)
     return max(1, round(height * factor / _GRID)) * _GRID, max(1, round(width * factor / _GRID)) * _GRID
 

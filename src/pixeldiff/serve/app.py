@@ -119,9 +119,10 @@ class Desk:
         picture = decode(content)
         height, width = seen_size(picture.shape[:2], size)
         try:
+            options.check_size(picture.shape)  # WebP has a largest side
             edges = self.detector(model)(picture, scales=options.scales, thin=options.suppressed, size=size)
             return options.encode(edges), f"{width}x{height}"
-        except UserError as error:  # WebP has a largest side
+        except UserError as error:
             raise Refused(422, str(error)) from error
         finally:
             if height * width > LARGE_PIXELS:

@@ -2,6 +2,7 @@
 
 uvicorn bounds the pause between two requests only, so one byte now and then would hold a connection for ever. And an
 upload that was refused is read on, for a client that is still sending sees no answer on a connection that is closed.
+An answer waits in memory until it is taken, so that, too, has its time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
 BODY_SECONDS = 40.0  # above app.UPLOAD_SECONDS, whose refusal says more
+ANSWER_SECONDS = 120.0  # to take an answer that does not fit into the buffers on the way
 REST_BYTES = 256 * 2**20  # read and dropped after an answer
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -24,6 +26,7 @@ class Connection(H11Protocol):
 
     _stage: Any = None  # of the client, as h11 has it
     _deadline: asyncio.TimerHandle | None = None
+    _untaken: asyncio.TimerHandle | None = None
     _rest = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -40,9 +43,19 @@ class Connection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._untaken):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._untaken = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._untaken is not None:
+            self._untaken.cancel()
 
     def _watch(self) -> None:
         if self.conn.their_state is self._stage:

@@ -1,6 +1,6 @@
 // The page: takes pictures in, asks the engine for edges, draws them, hands them out.
 import * as engine from "./engine.js";
-import { thin as thinned, to8Bit } from "./maps.js";
+import { strongest, thin as thinned, to8Bit } from "./maps.js";
 
 const at = (id) => document.getElementById(id);
 let picture = null; // {blob, name, bitmap}
@@ -94,23 +94,30 @@ function split() {
   at("divider").style.left = `${at("split").value}%`;
 }
 
-// "overlay" keeps the picture visible where there is no edge.
 function draw() {
-  const { threshold, invert } = settings();
-  at("threshold-value").textContent = threshold === null ? "off" : threshold.toFixed(2);
+  at("threshold-value").textContent = settings().threshold?.toFixed(2) ?? "off";
   split();
   if (!result) return;
-  const view = at("view").value;
-  const canvas = at("edges");
-  [canvas.width, canvas.height] = [result.width, result.height];
+  const { width, height, seen } = result;
+  // Lines one pixel wide vanish when a large picture is scaled down to the screen: the eye gets them wider.
+  const step = settings().thin ? Math.max(1, Math.round(width / seen[0])) : 1;
+  paint(at("edges"), ...strongest(levels(), width, height, step));
+}
+
+// "overlay" keeps the picture visible where there is no edge.
+function paint(canvas, edges, width, height) {
+  const { invert } = settings();
+  [canvas.width, canvas.height] = [width, height];
   const pen = canvas.getContext("2d", { willReadFrequently: true });
-  const image = pen.createImageData(result.width, result.height);
+  const image = pen.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer); // alpha, then three times the grey level
   const overlay = (edge) => (edge << 24) | (invert ? 0 : 0xffffff);
   const plain = (edge) => 0xff000000 | ((invert ? 255 - edge : edge) * 0x010101);
-  const ink = Uint32Array.from({ length: 256 }, (_, edge) => (view === "overlay" ? overlay(edge) : plain(edge)));
-  levels().forEach((level, index) => (pixels[index] = ink[level]));
+  const colour = at("view").value === "overlay" ? overlay : plain;
+  const ink = Uint32Array.from({ length: 256 }, (_, edge) => colour(edge));
+  edges.forEach((level, index) => (pixels[index] = ink[level]));
   pen.putImageData(image, 0, 0);
+  return canvas;
 }
 
 function save(blob, suffix) {
@@ -121,13 +128,16 @@ function save(blob, suffix) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
+// Of the picture's size, whatever is shown.
+const wholeEdges = () => paint(document.createElement("canvas"), levels(), result.width, result.height);
+
 async function savePng() {
   if (!result) return;
   if (at("view").value !== "overlay") {
     try {
       const file = await engine.png(picture.blob, settings());
       if (file) save(file, "png");
-      else at("edges").toBlob((blob) => save(blob, "png"));
+      else wholeEdges().toBlob((blob) => save(blob, "png"));
     } catch (error) {
       say(`No file: ${error.message}`, true);
     }
@@ -137,7 +147,7 @@ async function savePng() {
   [both.width, both.height] = [result.width, result.height];
   const pen = both.getContext("2d");
   pen.drawImage(at("photo"), 0, 0);
-  pen.drawImage(at("edges"), 0, 0);
+  pen.drawImage(wholeEdges(), 0, 0);
   both.toBlob((blob) => save(blob, "png"));
 }
 
@@ -198,7 +208,10 @@ function listen() {
     takeFirst(event.dataTransfer?.files);
   });
   document.addEventListener("paste", (event) => takeFirst(event.clipboardData?.files));
-  at("file").addEventListener("change", (event) => takeFirst(event.target.files));
+  at("file").addEventListener("change", (event) => {
+    takeFirst(event.target.files);
+    event.target.value = ""; // the same file may be chosen again
+  });
   at("camera").addEventListener("click", useCamera);
   for (const id of ["model", "size", "thin"]) at(id).addEventListener("change", detect);
   for (const id of ["view", "threshold", "invert"]) at(id).addEventListener("input", draw);

@@ -1,8 +1,8 @@
 // Pictures and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
 //
-// seenSize and thinLines are pixeldiff/runtime/edges.py, reduce is Pillow's smooth bilinear, resize is
-// pixeldiff/image.py, nms and thin are native/edges/nms.cpp and native/edges/thin.cpp. Every step is rounded to 32 bits as there;
-// tests/serve/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
+// seenSize and thinLines are pixeldiff/runtime/sizes.py, reduce is Pillow's smooth bilinear, resize is
+// pixeldiff/image.py, nms and thin are native/edges/nms.cpp and native/edges/thin.cpp. Every step is rounded to 32 bits
+// as there; tests/serve/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
 
 const f32 = Math.fround;
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -26,6 +26,18 @@ function evenRound(value) {
 // The levels of a map, halves up: the one rule of pixeldiff/edgemap.py.
 export function to8Bit(map) {
   return Uint8Array.from(map, (value) => Math.floor(f32(f32(255 * clamp(value, 0, 1)) + 0.5)));
+}
+
+// Levels made smaller, the strongest of each step x step; with their width and height.
+export function strongest(levels, width, height, step) {
+  if (step === 1) return [levels, width, height];
+  const [columns, rows] = [Math.ceil(width / step), Math.ceil(height / step)];
+  const small = new Uint8Array(rows * columns);
+  levels.forEach((level, index) => {
+    const to = Math.floor(index / width / step) * columns + Math.floor((index % width) / step);
+    if (level > small[to]) small[to] = level;
+  });
+  return [small, columns, rows];
 }
 
 // RGBA bytes made smaller: across, then down, in whole numbers of 2^-22.
