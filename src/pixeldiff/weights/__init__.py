@@ -78,6 +78,8 @@ def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
         return card.with_suffix(suffix or find_task(read_json(card.read_bytes(), card)["task"]).suffix)
     if path.is_file():
         return path
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the weights file in it")
     if path.suffix in (TRAINED, *AUTHORS, *(row.suffix for row in TASKS.values())):
         raise UserError(f"no weights file {path}; check the name")
     raise UserError(f"no shipped weights named {name!r}; there are {', '.join(cards()) or 'none'} (or give a file)")
