@@ -27,7 +27,7 @@ from pixeldiff.tasks import TASKS, load
 )
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
-@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+@_json.overwrite
 def bench(
     names: tuple[str, ...], pictures: Path | None, threads: int | None, json_target: str | None, overwrite: bool
 ) -> None:
