@@ -35,7 +35,7 @@ VERBS: dict[str, str] = {
     "analyze": "Patterns and frequencies that a binary network has learned.",
     "export": "Turn weights into a file that runs without torch.",
     "corrupt": "Damaged copies of pictures: noise, blur, weather, digital.",
-    "robustness": "Score models on corrupted pictures: the two tables of the paper.",
+    "robustness": "Score networks on damaged pictures: the two tables of the paper.",
 }
 
 
