@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import needs
@@ -27,18 +28,16 @@ def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
     16 rotations, 2 flips, 3 scales: 28,800 pictures with their lists, about 1.5 GB. `pixeldiff train` makes the same
     pictures on the fly and does not need this.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     try:
         from pixeldiff.training.hed_layout import write_hed_bsds
     except ImportError as error:
         raise needs("train", "writing this layout", error) from error
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    root = find_root(str(source), ORIGIN)
+    with show_bars() as bar:
         task = bar.add_task("pictures", total=None)
         written = write_hed_bsds(
-            find_root(str(source), ORIGIN),
+            root,
             destination,
             threads or cores(),
             lambda done, all_of_them: bar.update(task, completed=done, total=all_of_them),
