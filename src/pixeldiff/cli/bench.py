@@ -44,7 +44,7 @@ def bench(
     machine = describe(threads) | ({"torch": torch_side.torch_version()} if torch_side else {})
     told = json_target != _json.STDOUT
     if told:
-        click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
+        click.echo(click.wrap_text(", ".join(f"{key} {value}" for key, value in machine.items()), 80))
     results = []
     for given in chosen:
         results.append(_measure(given, threads, pictures, torch_side))
