@@ -109,7 +109,7 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
     assert "gaussian_noise.npy" in capsys.readouterr().err
     (tmp_path / "a.json").mkdir()
     assert run(*given[:-1], tmp_path / "a.json") == 2
-    assert "is not a result file" in capsys.readouterr().err
+    assert "is a folder; give the name of a file" in capsys.readouterr().err
 
 
 def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
