@@ -30,6 +30,7 @@ def test_bench_of_a_file(quick, capsys, edge_onnx, tmp_path):
     code, out, _ = run(capsys, "bench", "--model", edge_onnx, "--threads", 1, "--json", tmp_path / "b.json")
     assert code == 0
     assert "peak memory" in out
+    assert max(map(len, out.splitlines())) <= 80
     report = json.loads((tmp_path / "b.json").read_text())
     assert report["machine"]["threads"] == 1
     assert {"cpu", "onnxruntime", "numpy"} <= set(report["machine"])

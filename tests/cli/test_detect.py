@@ -441,6 +441,11 @@ def test_other_options_than_those_of_a_kept_result_are_told(run, photo, album):
         assert err == kept + "\n"
         assert run(photo, "--format", suffix, "--thin", "--threshold", "0.5", "--overwrite")[2] == ""
         assert "--thin --threshold 0.5" in run(photo, "--format", suffix)[2]
+    assert run(photo, "--format", "png", "--overwrite")[2] == ""
+    assert f"({command})" in run(photo, "--format", "png16")[2]  # the same suffix, other levels
+    assert run(photo, "--format", "png16", "--overwrite")[2] == ""
+    assert run(photo, "--format", "png16")[2] == ""
+    assert f"({command} --format png16)" in run(photo)[2]
     run(album)
     code, out, err = run(album, "--invert", "--json", "-")
     assert err.count("\n") == 1

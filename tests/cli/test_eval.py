@@ -115,7 +115,7 @@ def test_average_and_ceval(folders, capsys):
     assert run("eval", "--average", folders / "good", folders / "poor", *truth) == 0
     assert "good+poor" in capsys.readouterr().out
     assert run("eval", folders / "good", *truth, "--ceval") == 0
-    assert "not suppressed, as they are" in capsys.readouterr().out
+    assert "Not suppressed, not thinned" in capsys.readouterr().out
 
 
 def test_golden_bench(data, tmp_path):

@@ -1,10 +1,12 @@
 """The one outer shape of `--json`."""
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from pixeldiff.cli import _json
+from pixeldiff.cli import _json, app
 from pixeldiff.errors import UserError
 
 
@@ -32,3 +34,27 @@ def test_nothing_is_replaced_unasked(tmp_path):
     assert json.loads(path.read_text())["results"] == []
     with pytest.raises(UserError, match="make it first"):
         _json.check(str(tmp_path / "none" / "r.json"), False)
+    with pytest.raises(UserError, match="is a folder; give the name of a file"):
+        _json.check(str(tmp_path), overwrite=True)
+
+
+@pytest.mark.parametrize("verb", ["models", "recipes"])
+def test_lists_go_into_files_as_results_do(verb, tmp_path):
+    def run(*arguments):
+        return CliRunner().invoke(app, [verb, *map(str, arguments)])
+
+    told = run("--json", tmp_path / "a.json")
+    assert told.exit_code == 0
+    assert max(map(len, told.output.splitlines())) <= 80
+    assert json.loads((tmp_path / "a.json").read_text())["command"] == verb
+    assert isinstance(run("--json", tmp_path / "a.json").exception, UserError)
+    assert run("--json", tmp_path / "a.json", "--overwrite").exit_code == 0
+    assert isinstance(run("--json", tmp_path / "none" / "a.json").exception, UserError)
+    assert not (tmp_path / "none").exists()
+
+
+def test_one_recipe_fits_80_columns():
+    for name in ("edges/patterns", "edges/tiny", "classes/cifar100"):
+        *told, file, command = CliRunner().invoke(app, ["recipes", name]).output.splitlines()
+        assert max(map(len, told)) <= 80
+        assert (Path(file).suffix, command.split()[:3]) == (".toml", ["pixeldiff", "train", name])

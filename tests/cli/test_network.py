@@ -56,6 +56,7 @@ def test_other_tasks_and_unknown_words(tmp_path):
     for given, task, says in (
         ("tiny", "classes", "tiny is a network for edges, not for classes"),
         ("nonsense", None, "no shipped weights named 'nonsense'; there are basic, "),
+        (tmp_path, None, "is a folder; give the weights file in it"),
         (tmp_path / "none.onnx", None, "no weights file .*none.onnx"),
     ):
         with pytest.raises(UserError, match=says), open_network(given, task):

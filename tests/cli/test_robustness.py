@@ -57,7 +57,7 @@ def bsds(tmp_path, rng):
 def test_the_edge_table_from_two_networks(bsds, network, tmp_path, capsys):
     scores, plot = tmp_path / "r.json", tmp_path / "r.png"
     given = ["--task", "edges", "--model", network / "first.onnx", network / "other.safetensors", "--data", bsds]
-    asked = ["--severity", 1, 5, "--kinds", "fog", "jpeg_compression", "--json", scores]
+    asked = ["--severity", 1, 5, "--kind", "fog", "jpeg_compression", "--json", scores]
     assert run(*given, *asked, "--plot", plot) == 0
     printed = capsys.readouterr().out
     assert "other against first, all levels: ahead in" in printed
@@ -97,7 +97,7 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
         np.save(tmp_path / f"{kind}.npy", rng.integers(0, 256, (30, 32, 32, 3), dtype=np.uint8))
     models = [classifiers / f"{name}.safetensors" for name in ("resnet18_binary_cifar", "resnet18_bipdc_cifar")]
     given = ["--task", "classes", "--model", *models, "--data", tmp_path, "--json", tmp_path / "r.json"]
-    assert run(*given, "--kinds", "fog", "snow") == 0
+    assert run(*given, "--kind", "fog", "snow") == 0
     assert "resnet18_bipdc_cifar against resnet18_binary_cifar, all levels" in capsys.readouterr().out
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["data"], content["pictures"]) == ("CIFAR-100-C as published", 6)
@@ -105,11 +105,11 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
     assert all(c["top1"] in [100 * n / 6 for n in range(7)] for c in content["results"])
     assert run(*given) == 0  # by default the kinds that are there
     assert max(map(len, capsys.readouterr().out.splitlines()[1:9])) <= 80
-    assert run(*given, "--kinds", "gaussian_noise") == 2
+    assert run(*given, "--kind", "gaussian_noise") == 2
     assert "gaussian_noise.npy" in capsys.readouterr().err
     (tmp_path / "a.json").mkdir()
     assert run(*given[:-1], tmp_path / "a.json") == 2
-    assert "is not a result file" in capsys.readouterr().err
+    assert "is a folder; give the name of a file" in capsys.readouterr().err
 
 
 def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
@@ -118,7 +118,7 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
     (tmp_path / "test").write_bytes(pickle.dumps(table))
     (tmp_path / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"class %d" % i for i in range(100)]}))
     given = ["--task", "classes", "--model", classifiers / "resnet18_binary_cifar.safetensors", "--data", tmp_path]
-    asked = ["--limit", 4, "--kinds", "fog", "--severity", 5]
+    asked = ["--limit", 4, "--kind", "fog", "--severity", 5]
     assert run(*given, *asked, "--json", tmp_path / "r.json") == 0
     printed = capsys.readouterr().out
     assert printed.startswith("Clean: resnet18_binary_cifar ")
@@ -142,11 +142,11 @@ def test_both_files_of_a_network_say_the_same(rng):
 
 def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):
     once = ["--task", "edges", "--model", network / "first.onnx", "--data", bsds, "--limit", 1]
-    assert run(*once, "--kinds", "fog", "--kinds", "snow", "--severity", 2) == 0
+    assert run(*once, "--kind", "fog", "--kind", "snow", "--severity", 2) == 0
     repeated = capsys.readouterr().out
-    assert run(*once, "--severity", 2, "--kinds", "fog", "snow") == 0
+    assert run(*once, "--severity", 2, "--kind", "fog", "snow") == 0
     assert capsys.readouterr().out == repeated
-    assert run(*once, "--severity", 2, "--kinds", "fog", "--json", "-", "--threads", 1) == 0
+    assert run(*once, "--severity", 2, "--kind", "fog", "--json", "-", "--threads", 1) == 0
     content = json.loads(capsys.readouterr().out)
     assert [(cell["kind"], cell["severity"]) for cell in content["results"]] == [("clean", 0), ("fog", 2)]
 
@@ -157,7 +157,7 @@ def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):
         (["--model", "missing.onnx"], "no weights file missing.onnx"),
         (["--model", "nonsense"], "nonsense"),
         (["--model", "NET", "--model", "NET"], "given twice"),
-        (["--model", "NET", "--kinds", "rain"], "unknown corruption 'rain'"),
+        (["--model", "NET", "--kind", "rain"], "unknown corruption 'rain'"),
         (["--model", "NET", "--data", "nowhere"], "no data folder 'nowhere'"),
         (["--model", "NET", "--data", "."], "no images/test"),
         (["--model", "NET", "--severity", "7"], "7"),

@@ -59,5 +59,7 @@ def test_missing_source(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["data", "hed-bsds", str(tmp_path), str(tmp_path / "out")])
     assert ended.value.code == 2
-    assert "no split 'train'" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "no split 'train'" in err
+    assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()

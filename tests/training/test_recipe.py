@@ -162,6 +162,8 @@ def test_extends_in_a_circle(tmp_path: Path) -> None:
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no recipe"):
         read_recipe(tmp_path / "none.toml")
+    with pytest.raises(UserError, match="is a folder, not a recipe"):
+        read_recipe(tmp_path)
     (tmp_path / "broken.toml").write_text("task = [")
     with pytest.raises(UserError, match="not readable TOML"):
         read_recipe(tmp_path / "broken.toml")

@@ -27,7 +27,7 @@ VERBS: dict[str, str] = {
     "classify": "What pictures show, with a packed 1-bit network.",
     "models": "The shipped networks.",
     "bench": "Latency, throughput and memory on this machine.",
-    "eval": "Score edge maps: ODS, OIS, AP, R50.",
+    "eval": "Score edge maps or a network: ODS, OIS, AP, R50; top-1, top-5.",
     "train": "Train a network from a recipe.",
     "recipes": "The shipped recipes and the numbers they are for.",
     "data": "Write data sets in the layouts that other programs read.",
@@ -35,7 +35,7 @@ VERBS: dict[str, str] = {
     "analyze": "Patterns and frequencies that a binary network has learned.",
     "export": "Turn weights into a file that runs without torch.",
     "corrupt": "Damaged copies of pictures: noise, blur, weather, digital.",
-    "robustness": "Score models on corrupted pictures: the two tables of the paper.",
+    "robustness": "Score networks on damaged pictures: the two tables of the paper.",
 }
 
 

@@ -22,6 +22,7 @@ VERSION = 1
 STDOUT = "-"
 
 option = click.option("--json", "json_target", metavar="FILE|-", help="Write the results as JSON; - prints them.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
 
 
 def check(target: str | None, overwrite: bool) -> None:
@@ -31,6 +32,8 @@ def check(target: str | None, overwrite: bool) -> None:
     path = Path(target)
     if not path.parent.is_dir():
         raise UserError(f"no folder {path.parent} to write {path.name} into; make it first")
+    if path.is_dir():
+        raise UserError(f"--json {path} is a folder; give the name of a file")
     refuse_existing(path, overwrite)
 
 

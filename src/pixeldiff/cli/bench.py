@@ -27,7 +27,7 @@ from pixeldiff.tasks import TASKS, load
 )
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
-@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+@_json.overwrite
 def bench(
     names: tuple[str, ...], pictures: Path | None, threads: int | None, json_target: str | None, overwrite: bool
 ) -> None:
@@ -44,7 +44,7 @@ def bench(
     machine = describe(threads) | ({"torch": torch_side.torch_version()} if torch_side else {})
     told = json_target != _json.STDOUT
     if told:
-        click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
+        click.echo(click.wrap_text(", ".join(f"{key} {value}" for key, value in machine.items()), 80))
     results = []
     for given in chosen:
         results.append(_measure(given, threads, pictures, torch_side))

@@ -29,7 +29,7 @@ TASK = "classes"
 @click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, help="How many classes to name.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
-@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+@_json.overwrite
 def classify(
     inputs: tuple[str, ...], model: str | None, top: int, threads: int | None, json_target: str | None, overwrite: bool
 ) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )
 @click.option("--width", type=float, help="Another width: a factor for ResNets, channels for PiDiNets.")
 @_json.option
-@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+@_json.overwrite
 def complexity(model: str, side: int, width: float | None, json_target: str | None, overwrite: bool) -> None:
     """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
     try:

@@ -33,10 +33,11 @@ def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
     except ImportError as error:
         raise needs("train", "writing this layout", error) from error
 
+    root = find_root(str(source), ORIGIN)
     with show_bars() as bars:
         bar = bars.add_task("pictures", total=None)
         written = write_hed_bsds(
-            find_root(str(source), ORIGIN),
+            root,
             destination,
             threads or cores(),
             lambda done, all_of_them: bars.update(bar, completed=done, total=all_of_them),

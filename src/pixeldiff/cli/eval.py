@@ -126,7 +126,8 @@ def eval(  # the verb's name
 ) -> None:
     """Score a network on a data set, or folders of edge MAPS (.png, .npy or .mat) that were written before.
 
-    With --json FILE, counts per picture are kept beside it: a repeated run does only what is new.
+    With --json FILE, counts per picture are kept beside it: a stopped run, or one repeated with --overwrite, does
+    only what is new.
     """
     task = task_of_dataset(dataset)
     module = load(task.evaluation)

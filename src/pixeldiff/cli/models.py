@@ -13,9 +13,10 @@ from pixeldiff.tasks import find_task
 
 @click.command()
 @_json.option
-@click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+@_json.overwrite
 def models(json_target: str | None, overwrite: bool) -> None:
     """List the networks that come with pixeldiff: task, size, scores, licence."""
+    _json.check(json_target, overwrite)
     rows = [_row(card) for card in weights.cards().values()]
     _json.write(json_target, "models", rows, overwrite=overwrite)
     if json_target == _json.STDOUT:
@@ -39,8 +40,8 @@ def _row(card: dict[str, Any]) -> dict[str, Any]:
     """The card, with every score of its task and the size of the file that runs."""
     task = find_task(card["task"])
     runs = card.get("files", {}).get(task.suffix, {})
-    unscored = dict.fromkeys(task.scores)
-    return {**unscored, "licence": None, **card, "file_bytes": runs.get("bytes")}
+    named = {"name": card["name"], "task": task.name, **dict.fromkeys(task.scores), "licence": None}
+    return {**named, **card, "file_bytes": runs.get("bytes")}
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -13,22 +13,24 @@ from pixeldiff.errors import needs
 if TYPE_CHECKING:
     from pixeldiff.training.recipe_file import RecipeFile
 
-WIDTH, MARGIN = 100, 26  # columns of the list, and of its names
+WIDTH, MARGIN = 80, 26  # columns of the list, and of its names
 
 
 @click.command()
 @click.argument("recipe", required=False)
 @_json.option
-def recipes(recipe: str | None, json_target: str | None) -> None:
+@_json.overwrite
+def recipes(recipe: str | None, json_target: str | None, overwrite: bool) -> None:
     """List the shipped recipes with their runs or stages, or what one RECIPE holds."""
     try:
         from pixeldiff.training.recipe_file import names, read_file
     except ImportError as error:  # TOML, before Python 3.11
         raise needs("train", "reading recipes", error) from error
 
+    _json.check(json_target, overwrite)
     files = [read_file(name) for name in ([recipe] if recipe else names())]
     rows = [_row(file, whole=recipe is not None) for file in files]
-    _json.write(json_target, "recipes", rows)
+    _json.write(json_target, "recipes", rows, overwrite=overwrite)
     if json_target != _json.STDOUT:
         print(_one(rows[0]) if recipe else "\n".join(_listed(row) for row in rows))
 
@@ -61,11 +63,15 @@ def _listed(row: dict[str, Any]) -> str:
 
 def _one(row: dict[str, Any]) -> str:
     """Everything about one: its parts with their numbers, the file, and how to train it."""
-    lines = [f"{row['recipe']} ({row['task']}): {row['paper']}"]
+    lines = _wrapped(f"{row['recipe']} ({row['task']}): ", row["paper"], indent=4)
     parts = row["runs"] or row["stages"]
     wide = max((len(part["name"]) for part in parts), default=0)
     for part in parts:
         own = part["paper"] if part["paper"] != row["paper"] else ""
-        lines.append(f"  {part['name']:{wide}}  {own}".rstrip())
+        lines += _wrapped(f"  {part['name']:{wide}}  ", own, indent=wide + 4)
     choice = " --run NAME" if row["runs"] else " [--stage NAME]" if row["stages"] else ""
     return "\n".join([*lines, row["file"], f"pixeldiff train {row['recipe']}{choice} --out DIR"])
+
+
+def _wrapped(start: str, text: str, indent: int) -> list[str]:
+    return textwrap.wrap(start + text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)

@@ -47,11 +47,16 @@ class _Robustness(click.Command):
 
 
 @click.command(cls=_Robustness)
-@click.option("--model", "models", multiple=True, required=True, help="A shipped name or a weights file; repeatable.")
+@click.option("--model", "models", multiple=True, required=True, help="A shipped network or weights file; repeatable.")
 @click.option(
-    "--severity", "severities", multiple=True, type=click.IntRange(1, 5), default=(1, 5), help="[default: 1 5]"
+    "--severity",
+    "severities",
+    multiple=True,
+    type=click.IntRange(1, 5),
+    default=(1, 5),
+    help="1 to 5; repeatable. [default: 1 5]",
 )
-@click.option("--kinds", multiple=True, help="Corruptions; all of the paper's table by default.")
+@click.option("--kind", "kinds", multiple=True, help="A corruption; repeatable, all of the paper's table by default.")
 @click.option("--data", type=click.Path(path_type=Path), help="Data set, or what holds it. [default: PIXELDIFF_DATA]")
 @click.option("--limit", type=click.IntRange(1), help="Only the first pictures, for a quick look.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first picture.")
@@ -72,9 +77,9 @@ def robustness(
     plot_path: Path | None,
     overwrite: bool,
 ) -> None:
-    """Score models on pictures corrupted on the fly (or on CIFAR-100-C as published) and print the paper's table.
+    """Score networks on pictures damaged on the fly (or on CIFAR-100-C as published) and print the paper's table.
 
-    Every further model is compared with the first.
+    Every further network is compared with the first.
     """
     try:
         from pixeldiff.robustness.results import Results, conditions

@@ -52,11 +52,11 @@ def table(evaluations: Mapping[str, Evaluation]) -> list[str]:
 
 
 def _described(settings: Settings) -> str:
-    thinning = "thinned" if settings.thin else "as they are"
-    suppressed = f"suppressed with radius {settings.nms_radius}" if settings.nms else "not suppressed"
-    tolerance = f"tolerance {settings.max_dist} of the diagonal"
+    thinning = "thinned" if settings.thin else "not thinned"
+    suppressed = f"Suppressed (radius {settings.nms_radius})" if settings.nms else "Not suppressed"
+    tolerance = f"within {settings.max_dist} of the diagonal"
     thresholds = f"{settings.thresholds} threshold{'s' * (settings.thresholds != 1)}"
-    return f"Maps {suppressed}, {thinning}; {thresholds}; {tolerance}."
+    return f"{suppressed}, {thinning}; {thresholds}; {tolerance}."
 
 
 def write_csv(path: Path, evaluations: dict[str, Evaluation]) -> None:

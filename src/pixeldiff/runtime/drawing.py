@@ -14,7 +14,7 @@ from PIL import Image
 from pixeldiff.edgemap import thin, to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture, as_8_bit
-from pixeldiff.runtime.formats import FORMATS
+from pixeldiff.runtime.formats import FORMATS, SUFFIXES
 from pixeldiff.runtime.vector import STROKE, TOLERANCE, Sketch
 
 _THINNED = 65535  # pixels a side that suppression, thinning and tracing bear
@@ -121,6 +121,7 @@ class Options:
             "--multi-scale": self.scales is not None,
             "--size": self.size,
             "--ground": self.ground,
+            "--format": self.format if SUFFIXES[FORMATS[self.format].suffix] != self.format else None,
         }
         if self._lines:
             words |= {"--tolerance": self.tolerance, "--min-length": self.min_length, "--stroke": self.stroke}

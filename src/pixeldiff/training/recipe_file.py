@@ -145,6 +145,10 @@ def _load(path: Path) -> Table:
             raise UserError(f"recipe {path} has a line of more than {LONGEST_LINE} characters; divide it")
         table: Table = tomllib.loads(text)
         return table
+    except IsADirectoryError as error:
+        raise UserError(
+            f"{path} is a folder, not a recipe; give a .toml file, or a name of `pixeldiff recipes`"
+        ) from error
     except FileNotFoundError as error:
         raise UserError(f"no recipe {path}; there are {', '.join(names())}, and your own .toml files") from error
     except UserError:

@@ -78,6 +78,8 @@ def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
         return card.with_suffix(suffix or find_task(read_json(card.read_bytes(), card)["task"]).suffix)
     if os.path.isfile(path):  # False where Path.is_file raises: a name too long for a file
         return path
+    if os.path.isdir(path):
+        raise UserError(f"{path} is a folder; give the weights file in it")
     if path.suffix in (*FOR_TORCH, *(row.suffix for row in TASKS.values())):
         raise UserError(f"no weights file {name[:300]}; check the name")
     raise UserError(
