@@ -74,7 +74,7 @@ def test_a_packed_file_is_named_as_such(tmp_path):
     with pytest.raises(UserError, match="is a packed network"):
         load_model(tmp_path / "net.pdn")
     (tmp_path / "tiny").mkdir()  # a folder of that name is no file
-    with pytest.raises(UserError, match="no shipped weights named"):
+    with pytest.raises(UserError, match="is a folder; give the weights file"):
         load_model(tmp_path / "tiny")
 
 
