@@ -320,3 +320,15 @@ def test_bands_make_no_difference(mode, colours, monkeypatch):
     whole = image.from_pil(picture)
     monkeypatch.setattr(image, "_BAND_PIXELS", 3 * picture.width + 1)
     np.testing.assert_array_equal(image.from_pil(picture), whole)
+
+
+def test_a_webp_canvas_larger_than_any_frame_is_refused(tmp_path):
+    path = tmp_path / "wide.webp"
+    first, second = (Image.new("RGBA", (17, 9), colour) for colour in ("red", "blue"))
+    first.save(path, lossless=True, save_all=True, append_images=[second])  # moving pictures have a canvas of their own
+    content = bytearray(path.read_bytes())
+    place = content.index(b"VP8X") + 15  # the height less one, three bytes
+    content[place : place + 3] = (8323084).to_bytes(3, "little")
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="at most 16383 pixels a side, this claims 8323085"):
+        image.read(path)

@@ -60,6 +60,7 @@ class Tensor(Protocol):
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image.Image | NDArray[Any] | Tensor
 _T = TypeVar("_T")
 _BAND_PIXELS = 2**22  # converted at once
+_WEBP_SIDE = 16383  # of a frame; a damaged canvas may claim more, and its decoder holds four of them
 
 
 def read(path: str | Path) -> Picture:
@@ -118,7 +119,10 @@ def open_file(file: IO[bytes]) -> Image.Image:
     for learn in (Image.preinit, Image.init):  # the second takes a tenth of a second
         learn()
         with contextlib.suppress(UnidentifiedImageError):
-            return Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
+            picture = Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
+            if picture.format == "WEBP" and max(picture.size) > _WEBP_SIDE:
+                raise UserError(f"WebP has at most {_WEBP_SIDE} pixels a side, this claims {max(picture.size)}")
+            return picture
     file.seek(0)
     head = file.read(12)
     if not head:

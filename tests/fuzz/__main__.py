@@ -64,6 +64,8 @@ def judge(path: Path, entry: Format) -> tuple[str, str]:
     """The worst that the format's readers make of a file; else ok if one of them can read it."""
     verdicts = []
     for reader in entry.readers:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         try:
             reader(path)
             verdicts.append(("ok", ""))
@@ -94,8 +96,6 @@ def run_here(cases: Iterable[Case], folder: Path, report: int) -> None:
         for name, content in {**entry.companions, entry.file: case.content()}.items():
             (own / name).write_bytes(content)
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         verdict, detail = judge(own / entry.file, entry)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
