@@ -22,7 +22,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -60,12 +60,17 @@ class Result(NamedTuple):
     peak: int  # bytes of memory
 
 
-def judge(path: Path, entry: Format) -> tuple[str, str]:
-    """The worst that the format's readers make of a file; else ok if one of them can read it."""
+def set_timers(cpu: float, wall: float) -> None:
+    """Seconds until this process dies of a signal; 0 is never."""
+    signal.setitimer(signal.ITIMER_PROF, cpu)
+    signal.setitimer(signal.ITIMER_REAL, wall)
+
+
+def judge(path: Path, entry: Format, begin: Callable[[], None] = lambda: None) -> tuple[str, str]:
+    """The worst that the format's readers make of a file, `begin` before each; else ok if one of them can read it."""
     verdicts = []
     for reader in entry.readers:
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
+        begin()
         try:
             reader(path)
             verdicts.append(("ok", ""))
@@ -96,9 +101,8 @@ def run_here(cases: Iterable[Case], folder: Path, report: int) -> None:
         for name, content in {**entry.companions, entry.file: case.content()}.items():
             (own / name).write_bytes(content)
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-        verdict, detail = judge(own / entry.file, entry)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        verdict, detail = judge(own / entry.file, entry, lambda: set_timers(CPU_SECONDS, WALL_SECONDS))
+        set_timers(0, 0)
         status = Path("/proc/self/status").read_text()
         peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
         if peak > MOST_BYTES:
