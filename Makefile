@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain lint check-native fuzz-native web clean
+.PHONY: demo test test-plain lint check-native check-neon fuzz-native web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -28,6 +28,14 @@ check-native:
 	cmake -S . -B build/check -DPIXELDIFF_SANITIZE=ON
 	cmake --build build/check --parallel
 	build/check/kernel_tests
+
+# The kernels for NEON, in an emulator; needs aarch64-linux-gnu-g++ and qemu-aarch64 (Debian: g++-aarch64-linux-gnu,
+# qemu-user).
+check-neon:
+	@mkdir -p build/neon
+	aarch64-linux-gnu-g++ -static -std=c++17 -O2 -ffp-contract=off -Wno-psabi -Inative -o build/neon/kernel_tests \
+		native/threads.cpp native/edges/*.cpp native/packed/*.cpp native/float/*.cpp native/tests/test_*.cpp -pthread
+	qemu-aarch64 build/neon/kernel_tests
 
 # The kernels on bytes that libFuzzer makes up, for SECONDS; needs cmake and clang.
 fuzz-native: SECONDS ?= 600

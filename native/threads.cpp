@@ -16,8 +16,8 @@
 namespace pixeldiff {
 namespace {
 
-// A network's layers follow each other within microseconds, so a worker spins this long before it sleeps.
-constexpr auto kSpin = std::chrono::microseconds(200);
+// A network's layers follow each other within microseconds, so whoever waits spins this long before it sleeps.
+constexpr auto kSpin = std::chrono::microseconds(50);
 
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -52,12 +52,9 @@ class Pool {
     }
     if (sleeping_.load() > 0) wake_.notify_all();
     take();
-    for (int spins = 0; pending_.load(std::memory_order_acquire) > 0; ++spins) {
-      if (spins < 4096) {
-        relax();
-      } else {
-        std::this_thread::yield();
-      }
+    if (!spin([&] { return pending_.load(std::memory_order_acquire) == 0; })) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      finished_.wait(lock, [&] { return pending_.load(std::memory_order_acquire) == 0; });
     }
     if (failure_) std::rethrow_exception(failure_);
     return true;
@@ -80,26 +77,34 @@ class Pool {
       wait_for_round(seen);
       seen = round_.load();
       if (index < helpers_) take();
-      pending_.fetch_sub(1, std::memory_order_release);
-    }
-  }
-
-  void wait_for_round(unsigned seen) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int spins = 1; round_.load(std::memory_order_acquire) == seen; ++spins) {
-      relax();
-      if (spins % 64 == 0 && std::chrono::steady_clock::now() - start > kSpin) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        sleeping_.fetch_add(1);
-        wake_.wait(lock, [&] { return round_.load() != seen; });
-        sleeping_.fetch_sub(1);
-        return;
+      if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        std::lock_guard<std::mutex> lock(mutex_);  // not between the caller's look and its sleep
+        finished_.notify_one();
       }
     }
   }
 
+  void wait_for_round(unsigned seen) {
+    if (spin([&] { return round_.load(std::memory_order_acquire) != seen; })) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    sleeping_.fetch_add(1);
+    wake_.wait(lock, [&] { return round_.load() != seen; });
+    sleeping_.fetch_sub(1);
+  }
+
+  // Whether it came true within kSpin.
+  template <class Condition>
+  static bool spin(const Condition& condition) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int spins = 1; !condition(); ++spins) {
+      relax();
+      if (spins % 64 == 0 && std::chrono::steady_clock::now() - start > kSpin) return condition();
+    }
+    return true;
+  }
+
   std::mutex busy_, mutex_;
-  std::condition_variable wake_;
+  std::condition_variable wake_, finished_;
   std::vector<std::thread> workers_;
   std::atomic<unsigned> round_{0};
   std::atomic<int> next_{0}, pending_{0}, sleeping_{0};

@@ -52,8 +52,15 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(scope="session")
-def edge_onnx() -> Path:
+def edge_weights() -> Path:
     """A small edge network with random weights."""
+    return small_network.TRAINED
+
+
+@pytest.fixture(scope="session")
+def edge_onnx() -> Path:
+    """The same, exported; for ONNX Runtime."""
+    pytest.importorskip("onnxruntime")
     return small_network.FILE
 
 

@@ -13,7 +13,7 @@ import pytest
 
 EXTRAS = {
     *("torch", "onnx", "safetensors", "tensorboard", "scipy", "matplotlib", "skimage", "av"),
-    *("httpx", "fastapi", "starlette", "uvicorn", "mypy"),
+    *("onnxruntime", "httpx", "fastapi", "starlette", "uvicorn", "mypy"),
 }
 
 NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")

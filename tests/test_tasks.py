@@ -124,6 +124,7 @@ def stripes(tmp_path, monkeypatch):
         TASKS["edges"],
         name="stripes",
         suffix=".str",
+        runs_too=(),
         scores={"evenness": "evenness {:.1f}"},
         datasets=("zebras",),
         runtime="made_up.runtime:Counter",

@@ -1,4 +1,4 @@
-"""Put the weights of a run into the package: safetensors, the file that runs, and a card.
+"""Put the weights of a run into the package: safetensors, the file that runs if that is another, and a card.
 
     pixeldiff eval --weights runs/tiny/final/last.safetensors --dataset bsds500 --data BSDS500 --json tiny.json
     python tools/ship.py tiny runs/tiny/final/last.safetensors tiny.json --recipe edges/tiny --stage final \
@@ -74,7 +74,8 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
         )
     _check_facts(name, described, recipe_words(facts))
     save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", {**described, "licence": task.licence})
-    load(task.export)(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
+    if task.suffix != TRAINED:
+        load(task.export)(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
     write_whole(path, (json.dumps(card(name, weights, scores, **facts), indent=1) + "\n").encode())
     return path

@@ -12,6 +12,7 @@
 #include "edges/nms.hpp"
 #include "edges/thin.hpp"
 #include "edges/trace.hpp"
+#include "float_module.hpp"
 #include "packed_module.hpp"
 
 namespace nb = nanobind;
@@ -137,6 +138,7 @@ nb::tuple count_map(Map map, const std::vector<int>& levels, bool thinned, Stack
 NB_MODULE(_native, m) {
   m.doc() = "C++ kernels of pixeldiff.";
   m.def("nms", &nms_map, "map"_a, "radius"_a = 1, "Non-maximum suppression of a float32 map in [0, 1].");
+  bind_float(m);
   bind_packed(m);
   m.def("thin", &thin_map, "map"_a, "Guo-Hall thinning of the non-zero pixels of a uint8 map, to convergence.");
   m.def("trace", &trace_map, "map"_a,

@@ -14,6 +14,7 @@
 #include "edges/nms.hpp"
 #include "edges/thin.hpp"
 #include "edges/trace.hpp"
+#include "float/pidinet.hpp"
 #include "packed/packed.hpp"
 
 using namespace pixeldiff;
@@ -133,18 +134,38 @@ void fuzz_pools(Source& source) {
   replicate(x.get(), pixels, channels, copies, channels, copied.get());
 }
 
+void fuzz_network(Source& source) {
+  const auto all = pidinet::available_kernels();
+  const pidinet::Kernels& kernels = *all[source.byte() % all.size()];
+  pidinet::Config config{1 + source.byte() % 7, 1 + source.byte() % 7, "", false, false, false};
+  for (int i = 0; i < 16; ++i) config.kinds += "carv"[source.byte() % 4];
+  const uint8_t switches = source.byte();
+  config.cdcm = switches & 1, config.csam = switches & 2, config.shortcuts = switches & 4;
+  const int height = 1 + source.byte() % 90, width = 1 + source.byte() % 60;
+  const size_t count = pidinet::weight_count(config), pixels = static_cast<size_t>(height) * width;
+  const auto weights = source.array<float>(count);
+  for (size_t i = 0; i < count; ++i) weights[i] = std::isfinite(weights[i]) ? weights[i] : 0.0f;
+  const auto bytes = source.array<uint8_t>(3 * pixels);
+  const auto table = source.array<float>(3 * 256);
+  const pidinet::Network network(config, weights.get(), count, kernels);
+  std::unique_ptr<float[]> edges(new float[pixels]);
+  pidinet::detect(network, {height, width, bytes.get(), table.get(), nullptr}, {edges.get(), {}}, 1, 1);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Source source{data, size};
   try {
-    const int kernel = source.byte() % 8;
+    const int kernel = source.byte() % 9;
     if (kernel < 5) {
       fuzz_maps(source, kernel);
     } else if (kernel < 7) {
       fuzz_packed(source, kernel == 5);
-    } else {
+    } else if (kernel < 8) {
       fuzz_pools(source);
+    } else {
+      fuzz_network(source);
     }
   } catch (const std::invalid_argument&) {
   }

@@ -11,6 +11,7 @@
 #include "edges/nms.hpp"
 #include "edges/thin.hpp"
 #include "edges/trace.hpp"
+#include "test_float.hpp"
 #include "test_packed.hpp"
 
 using namespace pixeldiff;
@@ -159,5 +160,6 @@ int main() {
   test_counts_of_odd_sizes();
   test_traced_chains_use_every_link_once();
   test_packed();
+  test_float();
   std::puts("kernels: all tests passed");
 }

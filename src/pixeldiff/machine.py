@@ -53,8 +53,6 @@ def commit(file: Path) -> str:
 
 def describe(threads: int, file: Path | None = None) -> dict[str, Any]:
     """What a figure was measured on; for a script of a clone also the commit, and how busy the machine was."""
-    import importlib.metadata  # slow, too
-
     where = {"commit": commit(file), "load": round(os.getloadavg()[0], 2)} if file else {}
     return {
         **where,
@@ -64,8 +62,21 @@ def describe(threads: int, file: Path | None = None) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "pixeldiff": __version__,
-        **{name: importlib.metadata.version(name) for name in ("onnxruntime", "numpy")},
+        **_versions("numpy", "onnxruntime"),
     }
+
+
+def _versions(*names: str) -> dict[str, str]:
+    """Of those that are installed."""
+    import importlib.metadata
+
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def _cpu_name() -> str:

@@ -31,12 +31,14 @@ class Task:
     training: str  # a module: Data, Loss, Evaluate, Task, Network; see pixeldiff.training.tasks
     export: str  # (weights, destination, pattern=None) -> how far the file is from the network
     bench: str  # (path, threads, pictures, others) -> figures; `others` run the same network, to compare with
+    runs_too: tuple[str, ...] = ()  # suffixes of further files that export writes and the runtime takes
 
 
 _ROWS = (
     Task(
         name="edges",
-        suffix=".onnx",
+        suffix=".safetensors",
+        runs_too=(".onnx",),
         scores={"ods": "ODS {:.3f}", "ois": "OIS {:.3f}", "ap": "AP {:.3f}"},
         datasets=("custom", "bsds500", "nyud", "multicue", "biped"),
         command="pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",

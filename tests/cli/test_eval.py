@@ -173,13 +173,13 @@ def pictures(tmp_path, rng):
     return tmp_path / "pairs.lst"
 
 
-def test_scores_a_network(pictures, edge_onnx, capsys):
+def test_scores_a_network(pictures, edge_weights, capsys):
     out = pictures.with_name("scores.json")
     given = ("eval", "--truth", pictures, "--thresholds", 3, "--json", out)
-    assert run(*given, "--weights", edge_onnx) == 0
+    assert run(*given, "--weights", edge_weights) == 0
     (scores,) = results_of(out)
-    assert scores["name"] == edge_onnx.stem
-    detector = EdgeDetector(edge_onnx, threads=1)
+    assert scores["name"] == edge_weights.stem
+    detector = EdgeDetector(edge_weights, threads=1)
     maps = [detector(pictures.with_name(f"{k}.jpg")) for k in range(2)]
     truths = [read_label(pictures.with_name(f"label{k}.png")) for k in range(2)]
     counts = [evaluate_image(one, [truth], 3) for one, truth in zip(maps, truths, strict=True)]

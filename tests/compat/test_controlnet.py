@@ -12,7 +12,6 @@ from pixeldiff import EdgeDetector, UserError
 from pixeldiff.compat.controlnet import PidiNetDetector
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.engine import onnxruntime
 from tests.extras import optional
 
 torch = optional("torch")
@@ -22,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def detector(edge_onnx):
-    return PidiNetDetector.from_pretrained(edge_onnx)
+def detector(edge_weights):
+    return PidiNetDetector.from_pretrained(edge_weights)
 
 
 @pytest.fixture
@@ -31,8 +30,8 @@ def photo(rng):
     return rng.integers(0, 256, (50, 70, 3), dtype=np.uint8)
 
 
-def test_without_a_resolution_the_map_is_the_detectors_own(detector, photo, edge_onnx):
-    expected = to_8_bit(EdgeDetector(edge_onnx)(photo))
+def test_without_a_resolution_the_map_is_the_detectors_own(detector, photo, edge_weights):
+    expected = to_8_bit(EdgeDetector(edge_weights)(photo))
     result = detector(Image.fromarray(photo))
     assert isinstance(result, Image.Image)
     assert result.mode == "RGB"
@@ -53,11 +52,10 @@ def test_resolutions_are_the_shorter_side_on_a_grid_of_64(detector, photo, resol
     assert detector(photo, detect_resolution=resolution, output_type="np").shape[:2] == (50, 70)
 
 
-def test_controlnet_preprocessing_is_bgr_without_normalisation(edge_onnx, photo):
-    session = onnxruntime.InferenceSession(edge_onnx, providers=["CPUExecutionProvider"])
+def test_controlnet_preprocessing_is_bgr_without_normalisation(edge_weights, photo):
     bgr = photo[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
-    (expected,) = session.run(["edges"], {"image": bgr})
-    old = PidiNetDetector.from_pretrained(edge_onnx, preprocess="controlnet")
+    expected = EdgeDetector(edge_weights).network.run(bgr)
+    old = PidiNetDetector.from_pretrained(edge_weights, preprocess="controlnet")
     (found,) = old.maps([photo])
     np.testing.assert_allclose(found, expected[0, 0], atol=1e-5)
 
@@ -122,19 +120,19 @@ def test_unknown_keywords_change_nothing_and_are_told(detector, photo):
     np.testing.assert_array_equal(result, detector(photo, output_type="np"))
 
 
-def test_words_and_their_order_are_those_of_controlnet_aux(edge_onnx, detector, photo):
-    positional = PidiNetDetector.from_pretrained(edge_onnx.parent, edge_onnx.name, None, True)
+def test_words_and_their_order_are_those_of_controlnet_aux(edge_weights, detector, photo):
+    positional = PidiNetDetector.from_pretrained(edge_weights.parent, edge_weights.name, None, True)
     by_name = PidiNetDetector.from_pretrained(
-        pretrained_model_or_path=edge_onnx.parent, filename=edge_onnx.name, cache_dir=None, local_files_only=False
+        pretrained_model_or_path=edge_weights.parent, filename=edge_weights.name, cache_dir=None, local_files_only=False
     )
     expected = detector(photo, 128, 64, safe=True, output_type="np", scribble=False, apply_filter=False)
     for one in (positional, by_name):
         np.testing.assert_array_equal(one(photo, 128, 64, True, "np", False, False), expected)
 
 
-def test_size_is_what_the_network_sees(edge_onnx, detector, rng):
+def test_size_is_what_the_network_sees(edge_weights, detector, rng):
     photo = rng.integers(0, 256, (60, 1100, 3), dtype=np.uint8)
-    own = EdgeDetector(edge_onnx)
+    own = EdgeDetector(edge_weights)
 
     def drawn(edges):
         return np.repeat(to_8_bit(edges)[..., None], 3, axis=2)
@@ -159,17 +157,17 @@ def test_scribble_thickens_a_line():
     assert not _pen(np.zeros((9, 9), np.uint8)).any()
 
 
-def test_names_of_hub_repositories_and_mistakes(tmp_path, edge_onnx, detector, photo):
+def test_names_of_hub_repositories_and_mistakes(tmp_path, edge_weights, detector, photo):
     from pixeldiff.compat.controlnet import _weights
 
     with pytest.warns(UserWarning, match="nothing is downloaded"):
         assert _weights("someone/Annotators", None) == "tiny"
-    (tmp_path / "a.onnx").write_bytes(edge_onnx.read_bytes())
+    (tmp_path / "a.safetensors").write_bytes(edge_weights.read_bytes())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert PidiNetDetector.from_pretrained(tmp_path).to("cuda").detector.name == "small-random"
     with pytest.raises(UserError, match="preprocess is one of"):
-        PidiNetDetector.from_pretrained(edge_onnx, preprocess="bgr")
+        PidiNetDetector.from_pretrained(edge_weights, preprocess="bgr")
     with pytest.raises(UserError, match="output_type"):
         detector(photo, output_type="cv2")
     for wrong in (0, "512", float("nan"), float("inf")):
@@ -184,7 +182,7 @@ def load_pack():
     return pack
 
 
-def test_comfyui_node(edge_onnx, rng):
+def test_comfyui_node(edge_weights, rng):
     pytest.importorskip("torch")
     pack = load_pack()
     node = pack.NODE_CLASS_MAPPINGS["PixeldiffEdges"]
@@ -192,10 +190,10 @@ def test_comfyui_node(edge_onnx, rng):
     inputs = node.INPUT_TYPES()["required"]
     assert inputs["model"][1]["default"] in inputs["model"][0]
     batch = torch.from_numpy(rng.random((3, 40, 50, 3), dtype=np.float32))
-    options = {"model": str(edge_onnx)}
+    options = {"model": str(edge_weights)}
     (edges,) = getattr(node(), node.FUNCTION)(batch, **options)
     assert edges.shape == batch.shape
-    expected = EdgeDetector(edge_onnx)(list(batch.numpy()))
+    expected = EdgeDetector(edge_weights)(list(batch.numpy()))
     np.testing.assert_allclose(edges[..., 0], np.stack(expected), atol=1e-6)
     (inverted,) = node().detect(batch, **options, invert=True)
     torch.testing.assert_close(inverted, 1 - edges)
@@ -203,7 +201,8 @@ def test_comfyui_node(edge_onnx, rng):
     torch.testing.assert_close(hard, (edges >= 0.5).float())
     (thin,) = node().detect(batch, **options, threshold=0.3, thin=True)
     wanted = [
-        Options(thin=True, threshold=0.3).finish(one) for one in EdgeDetector(edge_onnx)(list(batch.numpy()), thin=True)
+        Options(thin=True, threshold=0.3).finish(one)
+        for one in EdgeDetector(edge_weights)(list(batch.numpy()), thin=True)
     ]
     np.testing.assert_array_equal(thin[..., 0], np.stack(wanted))
     transparent = torch.cat([batch, torch.ones(3, 40, 50, 1)], dim=-1)
@@ -211,18 +210,18 @@ def test_comfyui_node(edge_onnx, rng):
         opaque, through = (node().detect(one, **options, preprocess=preprocess)[0] for one in (batch, transparent))
         torch.testing.assert_close(through, opaque, atol=1e-5, rtol=0)
     # The model is kept between runs, and the other preprocessing is another one.
-    assert pack._detector(str(edge_onnx), "correct") is pack._detector(str(edge_onnx), "correct")
+    assert pack._detector(str(edge_weights), "correct") is pack._detector(str(edge_weights), "correct")
     (old,) = node().detect(batch, **options, preprocess="controlnet")
     assert not torch.allclose(old, edges)
 
 
-def test_comfyui_size(edge_onnx, rng):
+def test_comfyui_size(edge_weights, rng):
     pytest.importorskip("torch")
     node = load_pack().NODE_CLASS_MAPPINGS["PixeldiffEdges"]
     kind, widget = node.INPUT_TYPES()["optional"]["size"]
     assert (kind, widget["default"]) == ("INT", 0)
     photo = rng.random((40, 1100, 3), dtype=np.float32)
-    own = EdgeDetector(edge_onnx)
+    own = EdgeDetector(edge_weights)
     for given, size in ((0, None), (512, 512), (2048, "full")):
-        (edges,) = node().detect(torch.from_numpy(photo)[None], model=str(edge_onnx), size=given)
+        (edges,) = node().detect(torch.from_numpy(photo)[None], model=str(edge_weights), size=given)
         np.testing.assert_allclose(edges[0, ..., 0], own(photo, size=size), atol=1e-6)

@@ -79,8 +79,8 @@ def test_authors_networks_agree_in_all_three_forms(data, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "target", "says"),
     [
-        ("tiny", "net.tflite", "ends in .onnx"),
-        ("tiny", "net.pdn", "networks for edges need a name that ends in .onnx"),
+        ("tiny", "net.tflite", "ends in .safetensors or .onnx"),
+        ("tiny", "net.pdn", "networks for edges need a name that ends in .safetensors or .onnx"),
         ("bipdc-cifar100", "net.onnx", "networks for classes need a name that ends in .pdn"),
         ("tiny", "missing/net.onnx", "no folder"),
     ],

@@ -216,6 +216,7 @@ def _networks() -> dict[str, Format]:
     config = json.dumps(checkpoint.describe_model(edges)).encode()
     return {
         "safetensors": Format("case.safetensors", tuple(ours), (_describe, _run_torch), mutate.tensors, 20),
+        "edges": Format("case.safetensors", (ours[0],), (_describe, _run_edges), mutate.tensors, 40),
         "pretrained": Format(
             "config.json",
             (config,),
@@ -261,7 +262,7 @@ def _run_edges(path: Path) -> None:
     detector = EdgeDetector(path, threads=1)
     detector(_pixels((33, 40, 3)), side_outputs=True)
     detector.memory_budget = 200_000
-    detector(_pixels((70, 200, 3)))  # in windows
+    detector(_pixels((70, 200, 3)))  # in windows or strips
 
 
 def _run_packed(path: Path) -> None:

@@ -18,3 +18,15 @@ def save(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None =
         data += content
     header = json.dumps(table).encode()
     return len(header).to_bytes(8, "little") + header + data
+
+
+def load(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The tensors and the metadata of such a file."""
+    types = {name: code for code, name in TYPES.items()}
+    length = int.from_bytes(content[:8], "little")
+    table, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    metadata = table.pop("__metadata__", {})
+    return {
+        name: np.frombuffer(data[slice(*one["data_offsets"])], types[one["dtype"]]).reshape(one["shape"]).copy()
+        for name, one in table.items()
+    }, metadata

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -22,23 +23,29 @@ save_model = optional("pixeldiff.models.saving").save_model
 
 
 @pytest.fixture
-def detector(edge_onnx):
-    return EdgeDetector(edge_onnx, threads=1)
+def detector(edge_weights):
+    return EdgeDetector(edge_weights, threads=1)
 
 
 def noise(rng, *shape):
     return rng.integers(0, 256, shape, dtype=np.uint8)
 
 
+@pytest.fixture
+def graph(edge_onnx):
+    return EdgeDetector(edge_onnx, threads=1)
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(save_model, "safetensors"), (export_onnx, "onnx")])
 @pytest.mark.parametrize("size", [(16, 16), (33, 47), (64, 96)])
-def test_equals_the_torch_network(size, rng, tmp_path):
+def test_equals_the_torch_network(size, write, suffix, rng, tmp_path):
     torch.manual_seed(1)
     model = create_model("tiny", width=4, side_channels=4).eval()
-    export_onnx(model, tmp_path / "a.onnx")
+    write(model, tmp_path / f"a.{suffix}")
     picture = noise(rng, *size, 3)
     with torch.no_grad():
         logits = model.side_logits(torch.from_numpy(image.normalise(picture, image.MEAN, image.STD))[None])
-    maps = EdgeDetector(tmp_path / "a.onnx")(picture, side_outputs=True)
+    maps = EdgeDetector(tmp_path / f"a.{suffix}")(picture, side_outputs=True)
     assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
     np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
 
@@ -69,15 +76,41 @@ def test_a_list_of_mixed_sizes_gives_each_its_own_map(detector, rng):
 
 
 @pytest.mark.parametrize("size", [(640, 480), (637, 475), (300, 1001)])
-def test_tiles_make_no_difference(size, detector, rng):
+def test_tiles_make_no_difference(size, graph, rng):
     picture = noise(rng, size[0] // 8 + 1, size[1] // 8 + 1, 3)
     picture = image.resize(picture, size).astype(np.uint8)
-    whole = detector(picture, side_outputs=True)
-    detector.memory_budget = 24 * 8 * 480 * 400
-    assert size[0] * size[1] > detector._window_pixels()
-    tiled = detector(picture, side_outputs=True)
+    whole = graph(picture, side_outputs=True)
+    graph.memory_budget = 24 * 8 * 480 * 400
+    tiled = graph(picture, side_outputs=True)
     np.testing.assert_allclose(tiled, whole, atol=2e-4)
-    np.testing.assert_array_equal(detector(picture), tiled[-1])
+    np.testing.assert_array_equal(graph(picture), tiled[-1])
+
+
+def test_strips_of_our_engine_change_nothing_at_all(detector, graph, rng):
+    picture = image.resize(noise(rng, 38, 60, 3), (301, 475)).astype(np.uint8)
+    whole = detector(picture, side_outputs=True)
+    np.testing.assert_allclose(graph(picture, side_outputs=True), whole, atol=2e-4)
+    detector.memory_budget = 1
+    np.testing.assert_array_equal(detector(picture, side_outputs=True), whole)
+    np.testing.assert_array_equal(detector(picture), whole[-1])
+
+
+def test_the_engine_is_that_of_the_file_or_the_one_asked_for(detector, graph, edge_weights, edge_onnx, monkeypatch):
+    assert (detector.engine, graph.engine) == ("native", "onnx")
+    assert EdgeDetector("tiny", engine="native").engine == "native"
+    for model, arguments, says in (
+        (edge_weights, {"engine": "onnx"}, r"runs \.onnx files.*pixeldiff export small-random --to small-random\.onnx"),
+        (edge_onnx, {"engine": "native"}, r"runs \.safetensors files, not small-random\.onnx"),
+        (edge_weights, {"engine": "quantum"}, "engine is native or onnx"),
+        (edge_weights, {"engine": "native", "providers": ["CPUExecutionProvider"]}, "engine='onnx'"),
+    ):
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(model, **arguments)
+    monkeypatch.delitem(sys.modules, "pixeldiff.runtime.engine", raising=False)
+    monkeypatch.delattr("pixeldiff.runtime.engine", raising=False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match=r"needs onnxruntime; install it with: pip install 'pixeldiff\[onnx\]'"):
+        EdgeDetector(edge_onnx)
 
 
 def test_reach_of_tiles_is_the_networks():
@@ -123,12 +156,11 @@ def test_wrong_weights_are_explained(tmp_path, edge_onnx):
     onnx.save(onnx.helper.make_model(plain, opset_imports=opset, ir_version=8), tmp_path / "other.onnx")
     (tmp_path / "corrupt.onnx").write_bytes(edge_onnx.read_bytes()[:5000])
     (tmp_path / "empty.onnx").write_bytes(b"")
-    save_model(create_model("tiny", width=4), tmp_path / "a.safetensors")
     for name, says in {
         "other.onnx": "weights of another network",
         "corrupt.onnx": "not a readable ONNX file",
         "empty.onnx": "not a readable ONNX file",
-        "a.safetensors": "pixeldiff export .*a.safetensors --to a.onnx",
+        "a.pth": "pixeldiff export .*a.pth --to a.safetensors",
         "missing.onnx": "no weights file",
         "no-such-model": "no shipped weights named",
         "x" * 5000: "no shipped weights named 'x{99}'",
@@ -145,7 +177,7 @@ def test_arguments_of_the_session(edge_onnx):
     with pytest.raises(UserError, match="streams is at least 1"):
         EdgeDetector(edge_onnx, streams=0)
     assert EdgeDetector(edge_onnx, streams=4).memory_budget == EdgeDetector(edge_onnx).memory_budget // 4
-    assert EdgeDetector(edge_onnx, providers=["CPUExecutionProvider"]).session.get_providers() == [
+    assert EdgeDetector(edge_onnx, providers=["CPUExecutionProvider"]).network.session.get_providers() == [
         "CPUExecutionProvider"
     ]
 
@@ -157,11 +189,11 @@ def test_the_budget_follows_the_machine(memory, budget, edge_onnx, monkeypatch):
     assert EdgeDetector(edge_onnx).memory_budget == budget * 10**6
 
 
-def test_a_file_without_a_recipe_for_tiles_is_explained(detector, rng):
-    detector.metadata.pop("tiles")
-    detector.memory_budget = 1
+def test_a_file_without_a_recipe_for_tiles_is_explained(graph, rng):
+    graph.metadata.pop("tiles")
+    graph.memory_budget = 1
     with pytest.raises(UserError, match="export its weights again"):
-        detector(noise(rng, 40, 40, 3))
+        graph(noise(rng, 40, 40, 3))
 
 
 def test_tiles_on_a_real_picture_with_trained_weights(data, tmp_path):
@@ -332,11 +364,11 @@ def test_maps_are_enlarged_in_bands(detector, rng):
     np.testing.assert_array_equal(detector(picture, size=100), image.resize(small, (600, 40)))
 
 
-def test_memory_goes_back_after_a_large_run(detector, rng, monkeypatch):
+def test_memory_goes_back_after_a_large_run(graph, rng, monkeypatch):
     picture = noise(rng, 40, 50, 3)
-    before = detector(picture, side_outputs=True)
-    monkeypatch.setattr("pixeldiff.runtime.edges._SHRINK_PIXELS", 1)
-    np.testing.assert_array_equal(detector(picture, side_outputs=True), before)
+    before = graph(picture, side_outputs=True)
+    monkeypatch.setattr("pixeldiff.runtime.networks._SHRINK_PIXELS", 1)
+    np.testing.assert_array_equal(graph(picture, side_outputs=True), before)
 
 
 def test_thin_lines_of_a_reduced_picture_stay_thin_and_whole(detector, monkeypatch):

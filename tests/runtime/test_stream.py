@@ -28,8 +28,8 @@ def jobs(tmp_path, rng):
     return [Job(tmp_path / f"{k}.png", tmp_path / f"out/{k}.npy") for k in range(12)]
 
 
-def test_no_more_pictures_are_in_the_network_than_it_has_streams(jobs, edge_onnx):
-    detector = EdgeDetector(edge_onnx, threads=1, streams=2)
+def test_no_more_pictures_are_in_the_network_than_it_has_streams(jobs, edge_weights):
+    detector = EdgeDetector(edge_weights, threads=1, streams=2)
     inside, most, lock = [0], [0], threading.Lock()
 
     class Counting:
@@ -52,11 +52,11 @@ def test_no_more_pictures_are_in_the_network_than_it_has_streams(jobs, edge_onnx
         np.testing.assert_allclose(np.load(job.target), detector(job.source), atol=1e-6)
 
 
-def test_a_picture_that_fails_does_not_stop_the_others(jobs, edge_onnx):
+def test_a_picture_that_fails_does_not_stop_the_others(jobs, edge_weights):
     jobs[3].source.write_bytes(b"no picture")
     jobs[5].target.parent.mkdir()
     jobs[5].target.write_bytes(b"mine")
-    outcomes = {one.job: one for one in detect_files(EdgeDetector(edge_onnx, streams=2), jobs, Options("npy"))}
+    outcomes = {one.job: one for one in detect_files(EdgeDetector(edge_weights, streams=2), jobs, Options("npy"))}
     assert len(outcomes) == len(jobs)
     assert {job: one.status for job, one in outcomes.items() if one.status != "done"} == {
         jobs[3]: "failed",

@@ -121,13 +121,13 @@ def test_threshold_and_colours():
     assert read_svg(encode_svg(Sketch(np.zeros((1, 1), np.float32))))[0] == (1, 1)
 
 
-def test_detect_writes_svg(tmp_path, rng, edge_onnx):
+def test_detect_writes_svg(tmp_path, rng, edge_weights):
     photo = tmp_path / "photo.png"
     Image.fromarray(rng.integers(0, 256, (40, 60, 3), dtype=np.uint8)).save(photo)
 
     def written(*options):
         with pytest.raises(SystemExit) as stop:
-            cli.main(["detect", str(photo), "--weights", str(edge_onnx), "--format", "svg", "--overwrite", *options])
+            cli.main(["detect", str(photo), "--weights", str(edge_weights), "--format", "svg", "--overwrite", *options])
         assert stop.value.code == 0
         return (tmp_path / "photo.edges.svg").read_bytes()
 

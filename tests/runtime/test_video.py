@@ -68,8 +68,8 @@ def read_clip(path):
 
 
 @pytest.fixture(scope="module")
-def detector(edge_onnx):
-    return EdgeDetector(edge_onnx, threads=1)
+def detector(edge_weights):
+    return EdgeDetector(edge_weights, threads=1)
 
 
 @pytest.fixture
@@ -187,10 +187,10 @@ def test_a_clip_cut_short_gives_what_there_is(detector, tmp_path):
 
 
 @pytest.fixture
-def run(edge_onnx, capsys):
+def run(edge_weights, capsys):
     def call(*arguments):
         with pytest.raises(SystemExit) as stop:
-            cli.main(["detect", *map(str, arguments), "--weights", str(edge_onnx)])
+            cli.main(["detect", *map(str, arguments), "--weights", str(edge_weights)])
         return stop.value.code, *capsys.readouterr()
 
     return call
@@ -323,9 +323,9 @@ def test_a_full_disk_ends_the_run(run, clip, tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["clip.mp4", "second.mp4"]
 
 
-def test_leftovers_of_a_killed_run_go_with_the_next(run, edge_onnx, tmp_path):
+def test_leftovers_of_a_killed_run_go_with_the_next(run, edge_weights, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [40 * k for k in range(400)])
-    command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", tmp_path / "out", "--weights", edge_onnx]
+    command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", tmp_path / "out", "--weights", edge_weights]
     child = subprocess.Popen([*map(str, command), "--multi-scale"])
     while child.poll() is None and not list(tmp_path.glob("out/.*")):
         time.sleep(0.02)

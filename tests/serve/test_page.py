@@ -102,7 +102,7 @@ def test_the_page_reduces_by_the_same_rule(rng):
 def test_the_build_reads_what_a_weights_file_says(name):
     script = """import("./web/description.js").then((own) =>
         console.log(JSON.stringify(own.described(process.argv[1]))))"""
-    path = weights.resolve(name)
+    path = weights.FOLDER / f"{name}.onnx"
     run = subprocess.run(["node", "-e", script, path], cwd=WEB.parent, capture_output=True, text=True, timeout=60)
     assert json.loads(run.stdout) == weights.describe(path), run.stderr
 

@@ -23,8 +23,8 @@ from tests.conftest import BAD_PICTURES, _png_of_size
 
 
 @pytest.fixture(scope="module")
-def client(edge_onnx):
-    with TestClient(serving.create_app({"tiny": edge_onnx})) as client:
+def client(edge_weights):
+    with TestClient(serving.create_app({"tiny": edge_weights})) as client:
         yield client
 
 
@@ -39,8 +39,8 @@ def png(picture):
     return buffer.getvalue()
 
 
-def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_onnx):
-    expected = Options().encode(EdgeDetector(edge_onnx, threads=1)(picture))
+def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_weights):
+    expected = Options().encode(EdgeDetector(edge_weights, threads=1)(picture))
     for kind in ("image/png", "application/octet-stream", "application/x-www-form-urlencoded", None):
         answer = client.post("/api/edges", content=png(picture), headers={"Content-Type": kind} if kind else {})
         assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
@@ -50,10 +50,10 @@ def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, 
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_formats_and_options(name, client, picture, edge_onnx):
+def test_formats_and_options(name, client, picture, edge_weights):
     options = {"threshold": 0.4, "thin": True, "invert": True}
     answer = client.post("/api/edges", content=png(picture), params={"format": name, **options})
-    edges = EdgeDetector(edge_onnx, threads=1)(picture, thin=True)
+    edges = EdgeDetector(edge_weights, threads=1)(picture, thin=True)
     assert answer.content == Options(name, True, 0.4, True).encode(edges)
     assert answer.headers["content-type"] == FORMATS[name].media
 
@@ -87,8 +87,8 @@ def test_sound_pictures_of_other_kinds_are_not_called_damaged(client):
         assert says in answer.json()["error"]
 
 
-def test_names_of_networks_may_be_any(edge_onnx):
-    offered = TestClient(serving.create_app({"mro": edge_onnx, "_v1_": edge_onnx})).get("/api/models").json()
+def test_names_of_networks_may_be_any(edge_weights):
+    offered = TestClient(serving.create_app({"mro": edge_weights, "_v1_": edge_weights})).get("/api/models").json()
     assert [one["name"] for one in offered] == ["mro", "_v1_"]
 
 
@@ -207,8 +207,8 @@ def test_the_page_and_its_headers(client):
     assert "onclick" not in page
 
 
-def test_cors_only_when_asked(edge_onnx):
-    with TestClient(serving.create_app({"tiny": edge_onnx}, origins=("https://a.example",))) as client:
+def test_cors_only_when_asked(edge_weights):
+    with TestClient(serving.create_app({"tiny": edge_weights}, origins=("https://a.example",))) as client:
         own = client.get("/healthz", headers={"Origin": "https://a.example"})
         assert own.headers["access-control-allow-origin"] == "https://a.example"
         assert (
@@ -216,7 +216,7 @@ def test_cors_only_when_asked(edge_onnx):
         )
 
 
-def test_a_full_queue_says_when_to_come_back(edge_onnx, picture, monkeypatch):
+def test_a_full_queue_says_when_to_come_back(edge_weights, picture, monkeypatch):
     gate = threading.Event()
     work = serving.Desk.work
 
@@ -225,7 +225,7 @@ def test_a_full_queue_says_when_to_come_back(edge_onnx, picture, monkeypatch):
         return work(self, *arguments)
 
     monkeypatch.setattr(serving.Desk, "work", slow)
-    app = serving.create_app({"tiny": edge_onnx}, streams=1, queue=2)
+    app = serving.create_app({"tiny": edge_weights}, streams=1, queue=2)
 
     async def crowd():
         transport = httpx.ASGITransport(app)
@@ -243,11 +243,11 @@ def test_a_full_queue_says_when_to_come_back(edge_onnx, picture, monkeypatch):
     assert after.status_code == 200
 
 
-def test_time_limits(edge_onnx, picture, monkeypatch):
+def test_time_limits(edge_weights, picture, monkeypatch):
     monkeypatch.setattr(serving, "WORK_SECONDS", 0.05)
     gate = threading.Event()
     monkeypatch.setattr(serving.Desk, "work", lambda *_: gate.wait(30) and b"")
-    app = serving.create_app({"tiny": edge_onnx})
+    app = serving.create_app({"tiny": edge_weights})
 
     async def slow_upload():
         yield b"x"
@@ -268,30 +268,30 @@ def test_time_limits(edge_onnx, picture, monkeypatch):
     assert slow.status_code == 408
 
 
-def test_the_command_says_what_is_wrong(edge_onnx, tmp_path, capsys, monkeypatch):
+def test_the_command_says_what_is_wrong(edge_weights, tmp_path, capsys, monkeypatch):
     def failed(*arguments):
         with pytest.raises(SystemExit) as stop:
             cli.main(["serve", *map(str, arguments)])
         assert stop.value.code == 2
         return capsys.readouterr().err
 
-    assert "no weights file" in failed("--weights", tmp_path / "x.onnx")
-    (tmp_path / "cut.onnx").write_bytes(edge_onnx.read_bytes()[:1000])
-    assert "cut.onnx" in failed("--weights", tmp_path / "cut.onnx")
+    assert "no weights file" in failed("--weights", tmp_path / "x.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes(edge_weights.read_bytes()[:1000])
+    assert "cut.safetensors" in failed("--weights", tmp_path / "cut.safetensors")
     (tmp_path / "other").mkdir()
-    twin = tmp_path / "other" / edge_onnx.name
-    twin.write_bytes(edge_onnx.read_bytes())
-    assert "would both be called" in failed("--weights", edge_onnx, "--weights", twin)
+    twin = tmp_path / "other" / edge_weights.name
+    twin.write_bytes(edge_weights.read_bytes())
+    assert "would both be called" in failed("--weights", edge_weights, "--weights", twin)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert "cannot listen" in failed("--weights", edge_onnx, "--port", taken.getsockname()[1])
+        assert "cannot listen" in failed("--weights", edge_weights, "--port", taken.getsockname()[1])
     monkeypatch.setattr(serving, "shipped", dict)
     assert "no networks to serve" in failed()
 
 
-def test_uploads_that_never_end_take_no_place(edge_onnx, picture):
-    app = serving.create_app({"tiny": edge_onnx}, streams=1, queue=0)
+def test_uploads_that_never_end_take_no_place(edge_weights, picture):
+    app = serving.create_app({"tiny": edge_weights}, streams=1, queue=0)
 
     async def crowd():
         gate = asyncio.Event()
@@ -354,9 +354,9 @@ def all_of(connection):
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def test_a_client_that_is_still_sending_sees_why_it_is_refused(edge_onnx):
+def test_a_client_that_is_still_sending_sees_why_it_is_refused(edge_weights):
     size = uploads.MAX_BYTES + 2**20
-    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+    with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size)
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
         connection.sendall(bytes(size))
@@ -364,9 +364,9 @@ def test_a_client_that_is_still_sending_sees_why_it_is_refused(edge_onnx):
         assert b"HTTP/1.1 200" in all_of(connection)
 
 
-def test_what_is_sent_after_the_answer_is_read_up_to_a_limit(edge_onnx, monkeypatch):
+def test_what_is_sent_after_the_answer_is_read_up_to_a_limit(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "REST_BYTES", 10**6)
-    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+    with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000000\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 405")
         with pytest.raises(ConnectionError):
@@ -381,13 +381,13 @@ def test_what_is_sent_after_the_answer_is_read_up_to_a_limit(edge_onnx, monkeypa
         (b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nx", b"HTTP/1.1 405"),
     ],
 )
-def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_onnx, monkeypatch):
+def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.1)
     monkeypatch.setattr(connections, "BODY_SECONDS", 0.1)
-    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+    with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(sent)
         assert all_of(connection).startswith(answer)
-    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+    with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")  # a connection that was good before
         answered = b""
         while not answered.endswith(b"}"):
@@ -396,20 +396,20 @@ def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_onnx, monkeypa
         assert all_of(connection).startswith(answer)
 
 
-def test_an_answer_that_nobody_takes_is_dropped(edge_onnx, monkeypatch):
+def test_an_answer_that_nobody_takes_is_dropped(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
-    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+    with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")
         time.sleep(1)
         with contextlib.suppress(ConnectionResetError):
             assert len(all_of(connection)) < 10**8
 
 
-def test_an_answer_that_is_taken_is_whole(edge_onnx, monkeypatch):
+def test_an_answer_that_is_taken_is_whole(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 20)
     monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
-    with served(serving.create_app({"tiny": edge_onnx})) as connect, connect() as connection:
+    with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
         assert all_of(connection).endswith(bytes(10**8))
 
@@ -421,8 +421,8 @@ def test_a_map_that_could_not_be_written_is_told_before_the_network_runs(side, o
     assert (answer.status_code, "scale it down" in answer.json()["error"]) == (422, True)
 
 
-def test_pages_of_other_names_are_refused(edge_onnx):
-    with TestClient(serving.create_app({"tiny": edge_onnx}, hosts=serving.LOOPBACK)) as client:
+def test_pages_of_other_names_are_refused(edge_weights):
+    with TestClient(serving.create_app({"tiny": edge_weights}, hosts=serving.LOOPBACK)) as client:
         for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
             assert client.get("/healthz", headers={"Host": host}).status_code == 200
         for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost@evil.example", ""):
@@ -431,11 +431,11 @@ def test_pages_of_other_names_are_refused(edge_onnx):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0"])
-def test_the_command_warns_of_others_and_knows_its_names(host, edge_onnx, monkeypatch, capsys):
+def test_the_command_warns_of_others_and_knows_its_names(host, edge_weights, monkeypatch, capsys):
     apps = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: [apps.append(self.config.app), sockets[0].close()])
     with pytest.raises(SystemExit) as stop:
-        cli.main(["serve", "--host", host, "--port", "0", "--weights", str(edge_onnx)])
+        cli.main(["serve", "--host", host, "--port", "0", "--weights", str(edge_weights)])
     assert stop.value.code == 0
     assert ("no password" in capsys.readouterr().err) == (host == "0.0.0.0")
     status = TestClient(apps[0]).get("/healthz", headers={"Host": "evil.example"}).status_code
@@ -451,11 +451,11 @@ def test_head(client):
 
 
 @pytest.mark.parametrize(("size", "seen"), [(None, "57x40"), ("full", "57x40"), ("32", "32x22"), ("500", "57x40")])
-def test_size(size, seen, client, picture, edge_onnx):
+def test_size(size, seen, client, picture, edge_weights):
     answer = client.post("/api/edges", content=png(picture), params={"size": size} if size else {})
     assert answer.headers["x-pixeldiff-seen"] == seen
     longest = int(size) if size and size != "full" else size
-    assert answer.content == Options().encode(EdgeDetector(edge_onnx, threads=1)(picture, size=longest))
+    assert answer.content == Options().encode(EdgeDetector(edge_weights, threads=1)(picture, size=longest))
 
 
 @pytest.mark.parametrize("size", ["", "0", "-5", "15", "huge", "1e3", "9" * 5000])
@@ -464,8 +464,8 @@ def test_wrong_sizes(size, client, picture):
     assert (answer.status_code, "longest side" in answer.json()["error"]) == (422, True)
 
 
-def test_memory_of_large_pictures_goes_back(edge_onnx, picture, monkeypatch):
-    desk = serving.Desk({"tiny": edge_onnx}, streams=1, threads=1, queue=0)
+def test_memory_of_large_pictures_goes_back(edge_weights, picture, monkeypatch):
+    desk = serving.Desk({"tiny": edge_weights}, streams=1, threads=1, queue=0)
     kept = desk.detector("tiny")
     desk.work(png(picture), "tiny", Options("png"), None)
     assert desk.detector("tiny") is kept

@@ -66,9 +66,9 @@ def test_the_detector_sees_pictures_as_its_file_says(tmp_path, edge_onnx, rng):
     plain = {"mean": [0, 0, 0], "std": [1, 1, 1]}
     other = EdgeDetector(changed(edge_onnx, tmp_path / "a.onnx", lambda said: said.update(preprocessing=plain)))
     assert (other.mean, other.std) == ((0, 0, 0), (1, 1, 1))
-    other.std, other.mean = image.STD, image.MEAN
+    other.network.std, other.network.mean = image.STD, image.MEAN
     np.testing.assert_allclose(other(picture), expected, atol=1e-6)
-    other.std, other.mean = (1, 1, 1), (0, 0, 0)
+    other.network.std, other.network.mean = (1, 1, 1), (0, 0, 0)
     assert np.abs(other(picture) - expected).max() > 0.01
 
 

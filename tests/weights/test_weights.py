@@ -61,7 +61,7 @@ def test_card_is_true(name: str) -> None:
 def test_a_file_called_like_a_network_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").write_text("notes")
-    assert weights.resolve("tiny") == weights.FOLDER / "tiny.onnx"
+    assert weights.resolve("tiny") == weights.FOLDER / "tiny.safetensors"
     assert weights.trained("tiny") == weights.FOLDER / "tiny.safetensors"
     assert weights.resolve("./tiny") == weights.trained("./tiny") == Path("tiny")
 
@@ -104,7 +104,7 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     card = json.loads(ship.ship("pidinet_little", weights_file, scores, **facts(**tiny)).read_text())
     check_card(card, ship.FOLDER)
     assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("little", 0.7, 0, 0.5)
-    assert card["files"].keys() == {".onnx", ".safetensors"}
+    assert card["files"].keys() == {".safetensors"}
     assert (card["recipe"], card["stage"], "run" in card) == ("edges/tiny", "first", False)
     assert "non-commercial" in card["licence"]
 

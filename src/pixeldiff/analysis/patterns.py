@@ -63,7 +63,7 @@ def pooled(patterns: Sequence[LayerPatterns]) -> list[LayerPatterns]:
 def shifting_filters(kind: str) -> Array:
     """The filters that shift (vanilla) or difference the map, (count, support, support), one per binary weight."""
     pairs = pixel_pairs(kind)
-    filters: Array = pairs.matrix().T.reshape(-1, pairs.support, pairs.support).numpy()
+    filters: Array = pairs.matrix().T.reshape(-1, pairs.support, pairs.support)
     return filters[filters.any((1, 2))]  # the centre of a difference cancels
 
 

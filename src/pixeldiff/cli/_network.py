@@ -1,7 +1,7 @@
 """From a user's word to an open network, the one way: a shipped name, or a weights file of any kind.
 
-The file says its task, the table of tasks what opens it. Files for torch are exported on the way, for as long as the
-network is open.
+The file says its task, the table of tasks what opens it. Files that only torch reads are exported
+on the way, for as long as the network is open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pixeldiff import weights
 from pixeldiff.errors import UserError, needs
 from pixeldiff.machine import run_python
 from pixeldiff.tasks import Task, find_task, load
-from pixeldiff.weights.description import FOR_TORCH
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iter
     row = find_task(weights.describe(path)["task"])
     if task is not None:
         weights.refuse_other_task(given, row.name, task)
-    if path.suffix not in FOR_TORCH:
+    if path.suffix in (row.suffix, *row.runs_too):
         yield Named(path.stem, row, path, path)
         return
     import tempfile  # slow, and of no use to files that run

@@ -64,7 +64,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
 @click.option(
     "--model", shell_complete=complete_model(TASK), help="A shipped network; see pixeldiff models. [default: tiny]"
 )
-@click.option("--weights", type=click.Path(path_type=Path), help="An .onnx file, or with torch a .safetensors or .pth.")
+@click.option("--weights", type=click.Path(path_type=Path), help="A .safetensors file, an .onnx, or with torch a .pth.")
 @click.option(
     "--size",
     type=_Size(),

@@ -11,6 +11,8 @@ from pixeldiff import tasks, weights
 from pixeldiff.errors import UserError, needs
 from pixeldiff.files import refuse_existing
 
+_ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() for end in (row.suffix, *row.runs_too))
+
 
 @click.command()
 @click.argument("given", metavar="WEIGHTS")
@@ -19,7 +21,7 @@ from pixeldiff.files import refuse_existing
     "destination",
     type=click.Path(path_type=Path),
     required=True,
-    help="The file to write: " + ", ".join(f"*{row.suffix} for {row.name}" for row in tasks.TASKS.values()) + ".",
+    help=f"The file to write: {_ENDINGS}.",
 )
 @click.option("--pattern", help="Layer kinds of an authors' .pth file, when it does not tell (e.g. carv).")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
@@ -29,14 +31,16 @@ def export(given: str, destination: Path, pattern: str | None, overwrite: bool) 
     The result is compared with the network before it gets its name.
     """
     try:
-        for library in ("torch", "onnx"):
+        for library in ("torch", *(("onnx", "onnxruntime") if destination.suffix == ".onnx" else ())):
             importlib.import_module(library)
     except ImportError as error:
         raise needs("train", "export", error) from error
     row = tasks.find_task(weights.describe(weights.trained(given))["task"])
-    if destination.suffix != row.suffix:
+    suffixes = (row.suffix, *row.runs_too)
+    if destination.suffix not in suffixes:
         raise UserError(
-            f"cannot export to {destination.name!r}; networks for {row.name} need a name that ends in {row.suffix}"
+            f"cannot export to {destination.name!r}; networks for {row.name} need a name that ends in "
+            f"{' or '.join(suffixes)}"
         )
     if not destination.parent.is_dir():
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")

@@ -51,7 +51,7 @@ class PidiNetDetector:
         *,
         preprocess: str = "correct",
     ) -> PidiNetDetector:
-        """A shipped network's name, an .onnx file, or a folder with one (`filename` says which).
+        """A shipped network's name, a weights file, or a folder with one (`filename` says which).
 
         The name of a hub repository stands for the shipped `tiny`; nothing is ever downloaded, whatever `cache_dir` and
         `local_files_only` say.
@@ -59,7 +59,7 @@ class PidiNetDetector:
         return cls(EdgeDetector(_weights(pretrained_model_or_path, filename)), preprocess)
 
     def to(self, device: Any) -> PidiNetDetector:
-        """For callers that move models about; this one runs where ONNX Runtime runs."""
+        """For callers that move models about; this one runs on the CPU."""
         return self
 
     def __call__(
@@ -133,13 +133,14 @@ def _as_levels(given: Any) -> Any:
 
 
 def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.PathLike[str]:
-    path, suffix = Path(given), find_task(TASK).suffix
+    path, row = Path(given), find_task(TASK)
+    suffixes = (row.suffix, *row.runs_too)
     if path.is_dir():
-        found = [path / filename] if filename else sorted(path.glob(f"*{suffix}"))
+        found = [path / filename] if filename else sorted(one for one in path.iterdir() if one.suffix in suffixes)
         if len(found) != 1:
-            raise UserError(f"{path} holds {len(found)} {suffix} files; say which with filename")
+            raise UserError(f"{path} holds {len(found)} {' or '.join(suffixes)} files; say which with filename")
         return found[0]
-    if "/" in os.fspath(given) and not path.exists() and path.suffix != suffix:
+    if "/" in os.fspath(given) and not path.exists() and path.suffix not in suffixes:
         warnings.warn(f"nothing is downloaded: the shipped {DEFAULT!r} stands in for {given}", stacklevel=3)
         return DEFAULT
     return given

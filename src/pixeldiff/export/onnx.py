@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.files import whole
+from pixeldiff.image import FloatMap
 from pixeldiff.models.pidinet import PiDiNet, upsample
-from pixeldiff.models.saving import describe_model, load_with_description
+from pixeldiff.models.saving import describe_model, load_with_description, save_model
 from pixeldiff.nn.layers import fuse
-from pixeldiff.weights.description import METADATA_KEY
+from pixeldiff.weights.description import METADATA_KEY, TRAINED
 
 PARITY = 1e-4  # largest difference of probabilities between the network and its export
 OUTPUTS = ("edges", "side_1", "side_2", "side_3", "side_4")
@@ -95,7 +97,18 @@ def export_weights(source: str | Path, destination: str | Path, pattern: str | N
     model, described = load_with_description(source, pattern)
     if not isinstance(model, PiDiNet):
         raise UserError(f"{source} holds a {described['family']}; this export is for edge networks, PiDiNets")
+    if Path(destination).suffix == TRAINED:
+        return export_trained(model, destination, described)
     return export_onnx(model, destination, described)
+
+
+def export_trained(model: PiDiNet, destination: str | Path, metadata: dict[str, Any]) -> float:
+    """Write `model` as the .safetensors file that our own engine runs; the deviation as for `export_onnx`."""
+    from pixeldiff.runtime.networks import NativeNetwork
+
+    with whole(Path(destination), TRAINED, durable=True) as draft:
+        save_model(model, draft, metadata)
+        return _checked(model, NativeNetwork(draft, describe_model(model, metadata), 1).run)
 
 
 def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any] | None = None) -> float:
@@ -109,10 +122,7 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
         proto = onnx.load(draft)
         onnx.helper.set_model_props(proto, {METADATA_KEY: json.dumps(described)})
         onnx.save(proto, draft)
-        deviation = _deviation(model, draft)
-        if not deviation <= PARITY:
-            raise UserError(f"the exported graph deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
-    return deviation
+        return _checked(model, _session(draft))
 
 
 def tile_recipe(model: PiDiNet) -> dict[str, Any]:
@@ -156,19 +166,25 @@ def _write_graph(graph: EdgeGraph, path: Path) -> None:
         )
 
 
-def _deviation(model: PiDiNet, path: Path) -> float:
-    """Largest difference of probabilities on seeded noise of even and odd sizes, one and two pictures."""
+def _session(path: Path) -> Callable[[FloatMap], FloatMap]:
     from pixeldiff.runtime.engine import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # small pictures; waiting threads would cost more than they help
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda batch: session.run(["edges"], {"image": batch})[0]
+
+
+def _checked(model: PiDiNet, run: Callable[[FloatMap], FloatMap]) -> float:
+    """Largest difference of probabilities on seeded noise of even and odd sizes, one and two pictures; an error if it
+    exceeds PARITY."""
     generator = torch.Generator().manual_seed(0)
     worst = 0.0
     for shape in ((1, 3, 64, 96), (2, 3, 65, 47), (1, 3, 33, 101)):
         image = torch.randn(shape, generator=generator)
         with torch.no_grad():
             expected = torch.sigmoid(model(image)).numpy()
-        (edges,) = session.run(["edges"], {"image": image.numpy()})
-        worst = max(worst, float(np.abs(edges - expected).max()))
+        worst = max(worst, float(np.abs(run(image.numpy()) - expected).max()))
+    if not worst <= PARITY:
+        raise UserError(f"the exported network deviates by {worst:.1e} (at most {PARITY:.0e}); nothing written")
     return worst

@@ -73,7 +73,7 @@ def _batch(detector: EdgeDetector, size: tuple[int, int]) -> FloatMap:
 
 
 def network_of(detector: EdgeDetector) -> Network:
-    return lambda batch: detector.session.run(["edges"], {"image": batch})
+    return detector.network.run
 
 
 def latencies(contenders: Mapping[str, Network], batch: FloatMap) -> dict[str, dict[str, float]]:

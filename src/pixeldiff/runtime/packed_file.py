@@ -6,18 +6,13 @@ and every fault is one UserError that names it.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pixeldiff.errors import UserError
-from pixeldiff.weights.description import METADATA_KEY, MOST_HEADER_BYTES, Fields, normalisation, whole
+from pixeldiff.weights.description import Fields, normalisation, whole
+from pixeldiff.weights.tensor_file import Shapes, Tensors, read_tensors, split
 
 FORMAT = "pixeldiff-packed"
 VERSION = 1
@@ -25,11 +20,8 @@ VERSION = 1
 MOST_LAYERS = 1000
 MOST_VALUES = 2**26  # of a map between layers: a quarter of a gigabyte
 MOST_PRODUCTS = 32767  # per output and branch, what 16-bit sums hold
-DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "U8": np.dtype("u1")}
 
 Pair = tuple[int, int, int, int]  # plus row, plus column, minus row, minus column
-Tensors = Mapping[str, NDArray[Any]]
-Shapes = dict[str, tuple[str, tuple[int, ...]]]  # tensor name -> type and shape
 
 
 @dataclass(frozen=True)
@@ -146,12 +138,7 @@ def read_packed(path: str | Path) -> PackedFile:
 
 
 def parse_packed(content: bytes) -> PackedFile:
-    header, data = _split(content)
-    table = _parse_json(header, "its header")
-    metadata = table.pop("__metadata__", None)
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(METADATA_KEY), str):
-        raise UserError("it is no packed network of pixeldiff (no description in its header)")
-    described = _parse_json(metadata[METADATA_KEY].encode("utf-8", "replace"), "its description")
+    table, described, data = split(content, "packed network")
     if described.get("format") != FORMAT:
         raise UserError(f"it is no packed network of pixeldiff (format {described.get('format')!r})")
     if described.get("version") != VERSION:
@@ -160,36 +147,14 @@ def parse_packed(content: bytes) -> PackedFile:
         )
     layers = _parse_layers(described)
     labels = _parse_labels(described, layers[-1].outputs)
-    tensors = _read_tensors(table, data, layers)
+    wanted: Shapes = {f"{i}.{name}": kind for i, layer in enumerate(layers) for name, kind in layer.tensors().items()}
+    tensors = read_tensors(table, data, wanted)
     fields = Fields(described, "the description")
     preprocessing = _parse_preprocessing(fields)
     _check_maps(preprocessing.size, layers)
     return PackedFile(
         fields.text("name"), fields.text("task"), fields.text("licence"), labels, preprocessing, layers, tensors
     )
-
-
-def _split(content: bytes) -> tuple[bytes, memoryview]:
-    if len(content) < 8:
-        raise UserError(f"it is cut short ({len(content)} bytes)")
-    length = int.from_bytes(content[:8], "little")
-    if length > MOST_HEADER_BYTES:
-        raise UserError(
-            f"its header claims {length} bytes, more than {MOST_HEADER_BYTES}; it is damaged or no .pdn file"
-        )
-    if 8 + length > len(content):
-        raise UserError(f"it is cut short: {len(content)} bytes, the header alone takes {8 + length}")
-    return content[8 : 8 + length], memoryview(content)[8 + length :]
-
-
-def _parse_json(text: bytes, what: str) -> dict[str, Any]:
-    try:
-        table = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{what} is not JSON; the file is damaged") from error
-    if not isinstance(table, dict):
-        raise UserError(f"{what} is not a JSON object; the file is damaged")
-    return table
 
 
 def _parse_preprocessing(described: Fields) -> Preprocessing:
@@ -293,44 +258,3 @@ def _parse_shortcut(fields: Fields, stride: int) -> str | Replica:
     if not fits:
         raise UserError(f"the shortcut of {fields.what} does not give the layer's shape")
     return replica
-
-
-def _read_tensors(table: dict[str, Any], data: memoryview, layers: tuple[Layer, ...]) -> Tensors:
-    """The arrays, each with the type and shape its layer asks for; together they are the rest of the file."""
-    wanted = {f"{i}.{name}": shape for i, layer in enumerate(layers) for name, shape in layer.tensors().items()}
-    missing, extra = sorted(wanted.keys() - table.keys()), sorted(table.keys() - wanted.keys())
-    if missing or extra:
-        raise UserError(f"tensor {missing[0]!r} is missing" if missing else f"it has a tensor {extra[0]!r} of no layer")
-    tensors, spans = {}, []
-    for name, (dtype, shape) in wanted.items():
-        fields = Fields(table[name], f"tensor {name!r}")
-        if fields.value("dtype") != dtype or fields.value("shape") != list(shape):
-            raise UserError(f"tensor {name!r} is not {dtype} {list(shape)}")
-        start, stop = (whole(v, 0, len(data), f"the place of tensor {name!r}") for v in _offsets(fields))
-        size = math.prod(shape) * DTYPES[dtype].itemsize
-        if stop - start != size:
-            raise UserError(f"tensor {name!r} takes {stop - start} bytes, its shape {size}")
-        spans.append((start, stop))
-        array = np.frombuffer(data[start:stop], DTYPES[dtype]).reshape(shape).copy()  # a file need not align them
-        if dtype == "F32" and not np.isfinite(array).all():
-            raise UserError(f"tensor {name!r} holds values that are not finite")
-        tensors[name] = array
-    _check_spans(sorted(spans), len(data))
-    return tensors
-
-
-def _offsets(fields: Fields) -> list[Any]:
-    offsets = fields.value("data_offsets")
-    if not isinstance(offsets, list) or len(offsets) != 2:
-        raise UserError(f"the place of {fields.what} is not two numbers")
-    return offsets
-
-
-def _check_spans(spans: list[tuple[int, int]], size: int) -> None:
-    end = 0
-    for start, stop in spans:
-        if start != end:
-            raise UserError("its tensors overlap or leave gaps")
-        end = stop
-    if end != size:
-        raise UserError(f"it has {size - end} bytes beyond its tensors")

@@ -1,7 +1,8 @@
 """The shipped weights: one card (JSON) per network, beside its files. No torch here.
 
-`<name>.json` is the card, `<name>.safetensors` is for training and research, and the file that runs ends as the table
-of tasks says. A name means the shipped network, also where a file here is called so; anything else is a file.
+`<name>.json` is the card, `<name>.safetensors` is for training and research, and the file that runs, which may be the
+same, ends as the table of tasks says. A name means the shipped network, also where a file here is called so; anything
+else is a file.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def trained(given: str | os.PathLike[str]) -> Path:
 
 def runnable(given: str | os.PathLike[str], task: str) -> tuple[Path, dict[str, Any]]:
     """A file that runs without torch, and what it says of its network, which does this task."""
-    path = Path(given)
-    if path.suffix in FOR_TORCH:
-        to = f"{path.stem}{find_task(task).suffix}"
+    path, row = Path(given), find_task(task)
+    if path.suffix in FOR_TORCH and path.suffix not in (row.suffix, *row.runs_too):
+        to = f"{path.stem}{row.suffix}"
         raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {to}")
     path = resolve(given)
     described = describe(path)
@@ -80,7 +81,7 @@ def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
         return path
     if os.path.isdir(path):
         raise UserError(f"{path} is a folder; give the weights file in it")
-    if path.suffix in (*FOR_TORCH, *(row.suffix for row in TASKS.values())):
+    if path.suffix in (*FOR_TORCH, *(suffix for row in TASKS.values() for suffix in (row.suffix, *row.runs_too))):
         raise UserError(f"no weights file {name[:300]}; check the name")
     raise UserError(
         f"no shipped weights named {name[:99]!r}; there are {', '.join(cards()) or 'none'} (or give a file)"

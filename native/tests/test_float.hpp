@@ -1,0 +1,3 @@
+// Called by the program of the kernels' tests.
+#pragma once
+void test_float();
