@@ -44,10 +44,18 @@ fuzz-native:
 	cmake --build build/fuzz
 	build/fuzz/fuzz_kernels -max_total_time=$(SECONDS) -max_len=65536 -artifact_prefix=build/fuzz/
 
-# The page that needs no server, as a static folder: web/dist. Needs node and npm.
-web: web/node_modules/.package-lock.json
+# The page that needs no server, as a static folder: web/dist. Needs node, npm and emscripten.
+web: web/node_modules/.package-lock.json web/engine.wasm
 	cd web && npm run --silent build
 	@echo "Put web/dist on any static host, or look at it: python3 -m http.server --directory web/dist"
+
+# The float engine for browsers.
+WASM := native/web/module.cpp $(addprefix native/float/,kernels.cpp layers.cpp pidinet.cpp portable.cpp wasm.cpp workspace.cpp)
+
+web/engine.wasm: $(WASM) $(wildcard native/float/*.hpp native/float/*.inl)
+	@command -v emcc >/dev/null || { echo "The page needs emscripten: apt install emscripten"; exit 2; }
+	emcc -O3 -msimd128 -std=c++20 -Inative --no-entry -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=2GB \
+		-sFILESYSTEM=0 -sEXPORTED_FUNCTIONS=_malloc,_free $(WASM) -o $@.$$$$.wasm && mv $@.$$$$.wasm $@
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	cd web && npm install --no-audit --no-fund
@@ -71,4 +79,4 @@ $(PLAIN)/test: $(PLAIN)/bin/python $(SOURCES)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PLAIN) build demo-out web/dist web/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(PLAIN) build demo-out web/dist web/engine.wasm web/node_modules .mypy_cache .ruff_cache .pytest_cache

@@ -1,22 +1,34 @@
-// Where the edges come from on a page without a server: ONNX Runtime in the browser. Nothing is uploaded.
+// Where the edges come from on a page without a server: our own engine in a worker. Nothing is uploaded.
 //
-// The interface is that of src/pixeldiff/serve/page/engine.js; the smallest size is that of pixeldiff/runtime/sizes.py.
-// How a network sees pictures (mean and deviation) is said by its own file; the build copies it into models/index.json.
-import * as ort from "onnxruntime-web";
+// The interface is that of src/pixeldiff/serve/page/engine.js.
 import { reduce, resize, seenSize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
 
 export const promise = "Edges of a picture, found on your own machine. Nothing is uploaded.";
 export const canVector = false;
 
-const SMALLEST = 16;
-const MOST_PIXELS = 8e6; // for the network: what a browser's memory bears
-const sessions = new Map();
+const MOST_PIXELS = 16e6; // for the network: what a browser's memory bears
+const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+const waiting = new Map(); // of every picture under way, who wants its map
+let pictures = 0;
 let list = null;
 
+worker.onmessage = ({ data: { id, map, error } }) => {
+  const { resolve, reject } = waiting.get(id);
+  waiting.delete(id);
+  if (error) reject(new Error(error));
+  else resolve(map);
+};
+worker.onerror = () => {
+  for (const { reject } of waiting.values()) reject(new Error("the engine does not start in this browser"));
+  waiting.clear();
+};
+
 export function models() {
-  list ??= fetch("models/index.json").then((answer) => {
+  list ??= fetch("models/index.json").then(async (answer) => {
     if (!answer.ok) throw new Error("The list of networks is missing; build the page again.");
-    return answer.json();
+    const found = await answer.json();
+    worker.postMessage({ model: found.find((one) => one.default).name }); // while a picture is looked for
+    return found;
   });
   return list;
 }
@@ -27,43 +39,22 @@ export async function edges(blob, { model, thin, size }, bitmap) {
   if (rows * columns > MOST_PIXELS) {
     throw new Error(`a browser's memory is enough for ${MOST_PIXELS / 1e6} megapixels; let the network see less`);
   }
-  const session = await opened(model);
   let pixels = pixelsOf(bitmap);
   if (rows !== height || columns !== width) pixels = reduce(pixels, height, width, rows, columns);
-  const { preprocessing } = (await models()).find((one) => one.name === model);
-  const own = await ran(session, preprocessing, pixels, rows, columns);
+  const own = await ran({ model, pixels, rows, columns });
   const map = (thin ? thinLines : resize)(own, rows, columns, height, width);
   return { width, height, map, seen: [columns, rows] };
 }
 
-async function ran(session, preprocessing, pixels, rows, columns) {
-  const size = [Math.max(rows, SMALLEST), Math.max(columns, SMALLEST)];
-  const image = new ort.Tensor("float32", normalised(preprocessing, pixels, columns, rows, size), [1, 3, ...size]);
-  const { edges: found } = await session.run({ image }, ["edges"]);
-  const padded = await found.getData();
-  const map = new Float32Array(rows * columns);
-  for (let row = 0; row < rows; row++) {
-    map.set(padded.subarray(row * size[1], row * size[1] + columns), row * columns);
-  }
-  found.dispose();
-  return map;
+function ran(job) {
+  return new Promise((resolve, reject) => {
+    waiting.set(++pictures, { resolve, reject });
+    worker.postMessage({ id: pictures, ...job }, [job.pixels.buffer]);
+  });
 }
 
 export const svg = async () => null;
 export const png = async () => null;
-
-async function opened(model) {
-  if (!sessions.has(model)) {
-    const executionProviders = navigator.gpu ? ["webgpu", "wasm"] : ["wasm"];
-    sessions.set(model, ort.InferenceSession.create(`models/${model}.onnx`, { executionProviders }));
-  }
-  try {
-    return await sessions.get(model);
-  } catch (error) {
-    sessions.delete(model);
-    throw new Error(`the network ${model} cannot be opened (${error.message})`);
-  }
-}
 
 // Transparent pictures lie on white, as in the Python reader.
 function pixelsOf(bitmap) {
@@ -73,21 +64,4 @@ function pixelsOf(bitmap) {
   pen.fillRect(0, 0, bitmap.width, bitmap.height);
   pen.drawImage(bitmap, 0, 0);
   return pen.getImageData(0, 0, bitmap.width, bitmap.height).data;
-}
-
-// RGBA to (x - mean) / std in planes; small pictures go on with their last row and column.
-function normalised({ mean, std }, pixels, width, height, [rows, columns]) {
-  const planes = new Float32Array(3 * rows * columns);
-  for (let channel = 0; channel < 3; channel++) {
-    const scale = 1 / (255 * std[channel]);
-    const shift = mean[channel] / std[channel];
-    let at = channel * rows * columns;
-    for (let row = 0; row < rows; row++) {
-      const line = Math.min(row, height - 1) * width;
-      for (let column = 0; column < columns; column++) {
-        planes[at++] = pixels[4 * (line + Math.min(column, width - 1)) + channel] * scale - shift;
-      }
-    }
-  }
-  return planes;
 }

@@ -1,8 +1,8 @@
 // The page of `pixeldiff serve`, with an engine that runs in the browser, as a static folder.
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { defineConfig } from "vite";
-import { described } from "./description.js";
+import { describe } from "./network.js";
 
 const TASK = "edges"; // what the page shows
 const here = import.meta.dirname;
@@ -17,24 +17,29 @@ const localEngine = {
   resolveId: (source) => (source === "./engine.js" ? resolve(here, "engine.js") : null),
 };
 
-// The networks and what they are called, beside the page.
+// The engine, the networks and what they are called, beside the page.
+const engine = resolve(here, "engine.wasm");
 const networks = {
   name: "networks",
+  buildStart() {
+    if (!existsSync(engine)) throw new Error("web/engine.wasm is missing; run make web");
+  },
   closeBundle() {
     mkdirSync(resolve(out, "models"), { recursive: true });
-    const found = readdirSync(weights).filter((file) => file.endsWith(".onnx")).sort().map((file) => {
-      const { task, preprocessing } = described(resolve(weights, file));
-      return { name: file.slice(0, -5), task, preprocessing };
-    });
-    const list = found.filter((one) => one.task === TASK);
+    copyFileSync(engine, resolve(out, "engine.wasm"));
+    const found = readdirSync(weights).filter((file) => file.endsWith(".safetensors")).sort();
+    const isShown = (file) => describe(readFileSync(resolve(weights, file))).task === TASK;
+    const list = found.filter(isShown).map((file) => ({ name: file.slice(0, -".safetensors".length) }));
     if (!list.length) throw new Error(`no network for ${TASK} in ${weights}`);
-    for (const { name } of list) copyFileSync(resolve(weights, `${name}.onnx`), resolve(out, `models/${name}.onnx`));
+    for (const { name } of list) {
+      copyFileSync(resolve(weights, `${name}.safetensors`), resolve(out, `models/${name}.safetensors`));
+    }
     (list.find((one) => one.name === "tiny") ?? list[0]).default = true;
     writeFileSync(resolve(out, "models/index.json"), JSON.stringify(list));
     // The policy of the server's page, as far as a page can say it itself. WebAssembly needs a word of its own.
     const policy =
       "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; connect-src 'self'; " +
-      "worker-src 'self' blob:; img-src 'self' blob: data:; media-src 'self' blob:; base-uri 'none'; form-action 'none'";
+      "worker-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; base-uri 'none'; form-action 'none'";
     const file = resolve(out, "index.html");
     const meta = `<meta http-equiv="Content-Security-Policy" content="${policy}">`;
     writeFileSync(file, readFileSync(file, "utf8").replace("<head>", `<head>\n${meta}`));
@@ -45,7 +50,6 @@ export default defineConfig({
   root: page,
   base: "./",
   plugins: [localEngine, networks],
-  // The engine lies outside the page's folder, and so do its packages.
-  resolve: { alias: { "onnxruntime-web": resolve(here, "node_modules/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs") } },
-  build: { outDir: out, emptyOutDir: true, target: "es2022", assetsInlineLimit: 0, chunkSizeWarningLimit: 2000 },
+  worker: { format: "es" },
+  build: { outDir: out, emptyOutDir: true, target: "es2022", assetsInlineLimit: 0 },
 });

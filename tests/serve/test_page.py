@@ -1,6 +1,6 @@
 """The page: its arithmetic in node, and in a real Chromium a picture dropped on it, with a server and without.
 
-Needs node, and for the browser chromium (Debian's package) and `make web` once; skipped otherwise.
+Needs node, for the engine and the browser `make web` once (npm, emscripten), and chromium; skipped otherwise.
 """
 
 import functools
@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw
 from pixeldiff import EdgeDetector, _native, image, weights
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.edge_file import read_edges
 from pixeldiff.runtime.sizes import seen_size, thin_lines
 
 WEB = Path(__file__).parents[2] / "web"
@@ -28,8 +29,14 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
 
+with_engine = pytest.mark.skipif(
+    not (WEB / "engine.wasm").is_file(), reason="web/engine.wasm is missing; run make web, it needs emscripten"
+)
+
+
 def in_chromium(test):
     for mark in (
+        with_engine,
         pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
         pytest.mark.skipif(not (WEB / "node_modules").is_dir(), reason="web/node_modules is missing; run make web"),
     ):
@@ -98,13 +105,38 @@ def test_the_page_reduces_by_the_same_rule(rng):
     assert [tuple(one) for one in seen] == [seen_size((h, w), size) for h, w, size in asked]
 
 
-@pytest.mark.parametrize("name", weights.shipped("edges"))
-def test_the_build_reads_what_a_weights_file_says(name):
-    script = """import("./web/description.js").then((own) =>
-        console.log(JSON.stringify(own.described(process.argv[1]))))"""
-    path = weights.FOLDER / f"{name}.onnx"
-    run = subprocess.run(["node", "-e", script, path], cwd=WEB.parent, capture_output=True, text=True, timeout=60)
-    assert json.loads(run.stdout) == weights.describe(path), run.stderr
+@pytest.mark.parametrize("name", [*weights.shipped("edges"), "small-random"])
+def test_the_page_folds_to_the_same_weights(name, edge_weights, tmp_path):
+    path = edge_weights if name == "small-random" else weights.resolve(name)
+    node("wasm.mjs", "weights", path, tmp_path / "out")
+    assert np.array_equal(np.fromfile(tmp_path / "out", np.float32), read_edges(Path(path)).weights)
+
+
+def test_the_page_names_what_is_wrong_with_a_network(edge_weights, tmp_path):
+    content = edge_weights.read_bytes()
+    pattern = content.replace(b"carvcarvcarvcarv", b"carvcarvcarvcarx")
+    wrong = {"cut short": content[:5000], "no network": pattern, "no tensor": content.replace(b"stem.w", b"stem.v")}
+    wrong |= {"not finite": content[:-4] + b"\0\0\xc0\x7f", "header": b"\2" + bytes(7) + b"{}", "cut": b""}
+    for reason, given in wrong.items():
+        (tmp_path / "wrong").write_bytes(given)
+        command = ["node", WEB / "test" / "wasm.mjs", "weights", tmp_path / "wrong", tmp_path / "out"]
+        run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+        assert run.returncode == 1
+        assert run.stderr.startswith("its file is damaged")
+        assert reason in run.stderr
+        assert run.stderr.count("\n") == 1
+
+
+@with_engine
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (7, 40), (16, 16), (33, 41), (121, 163)])
+def test_the_engine_of_the_page_gives_the_same_map(height, width, edge_weights, rng, tmp_path):
+    picture = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
+    picture.tofile(tmp_path / "in")
+    kernels = node("wasm.mjs", "edges", edge_weights, tmp_path / "in", tmp_path / "out", height, width)
+    assert kernels.strip() == "wasm"
+    found = np.fromfile(tmp_path / "out", np.float32).reshape(height, width)
+    expected = EdgeDetector(edge_weights)(np.ascontiguousarray(picture[..., :3]))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
 @pytest.fixture
@@ -116,9 +148,9 @@ def picture(tmp_path, rng):
 
 
 @pytest.fixture
-def server(edge_onnx):
+def server(edge_weights):
     """The address of `pixeldiff serve`."""
-    command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--weights", str(edge_onnx)]
+    command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--weights", str(edge_weights)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     yield child.stdout.readline().strip() + "/"
     child.terminate()
@@ -126,10 +158,10 @@ def server(edge_onnx):
 
 
 @pytest.fixture
-def static(edge_onnx, tmp_path):
+def static(edge_weights, tmp_path):
     """The address of a plain file server with the built page."""
     site = tmp_path / "site"
-    environment = os.environ | {"PIXELDIFF_WEIGHTS": str(edge_onnx.parent), "PIXELDIFF_WEB_OUT": str(site)}
+    environment = os.environ | {"PIXELDIFF_WEIGHTS": str(edge_weights.parent), "PIXELDIFF_WEB_OUT": str(site)}
     subprocess.run(["npm", "run", "--silent", "build"], cwd=WEB, env=environment, check=True, capture_output=True)
     handler = functools.partial(SimpleHTTPRequestHandler, directory=site)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
@@ -148,11 +180,11 @@ def shown(address, picture, tmp_path, **settings):
 
 @in_chromium
 @pytest.mark.parametrize("mode", ["server", "static"])
-def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_onnx, tmp_path):
+def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_weights, tmp_path):
     address = request.getfixturevalue(mode)
-    detector = EdgeDetector(edge_onnx)
+    detector = EdgeDetector(edge_weights)
     found, _ = shown(address, picture, tmp_path)
-    assert np.abs(found - 255 * detector(picture)).max() <= 2
+    assert np.abs(found - to_8_bit(detector(picture)).astype(int)).max() <= 1
     if mode == "server":
         assert (tmp_path / "map.png").read_bytes() == Options().encode(detector(picture))
     else:
@@ -168,22 +200,22 @@ def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_onnx,
 
 
 @in_chromium
-def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_onnx, rng, tmp_path):
+def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_weights, rng, tmp_path):
     photo = Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((4000, 3000))
     photo.save(tmp_path / "photo.jpg", quality=95, subsampling=0)
     found, message = shown(static, tmp_path / "photo.jpg", tmp_path)
     assert "4000 × 3000" in message
     assert "reduced to 800 × 600" in message
-    expected = 255 * EdgeDetector(edge_onnx)(tmp_path / "photo.jpg")
+    expected = 255 * EdgeDetector(edge_weights)(tmp_path / "photo.jpg")
     assert np.mean(np.abs(found - expected) <= 2) >= 0.999
 
 
 @in_chromium
-def test_thin_lines_of_a_large_photo_are_seen_on_the_page_and_thin_in_the_file(static, edge_onnx, rng, tmp_path):
+def test_thin_lines_of_a_large_photo_are_seen_on_the_page_and_thin_in_the_file(static, edge_weights, rng, tmp_path):
     photo = Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((1540, 903))
     photo.save(tmp_path / "photo.png")
     found, _ = shown(static, tmp_path / "photo.png", tmp_path, thin=True, size="512")
-    expected = to_8_bit(EdgeDetector(edge_onnx)(tmp_path / "photo.png", thin=True, size=512))
+    expected = to_8_bit(EdgeDetector(edge_weights)(tmp_path / "photo.png", thin=True, size=512))
     saved = np.asarray(Image.open(tmp_path / "map.png").convert("L"))
     assert saved.shape == expected.shape
     assert np.mean(np.abs(saved - expected.astype(int)) <= 2) >= 0.999

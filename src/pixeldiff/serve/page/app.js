@@ -115,7 +115,7 @@ function paint(canvas, edges, width, height) {
   const plain = (edge) => 0xff000000 | ((invert ? 255 - edge : edge) * 0x010101);
   const colour = at("view").value === "overlay" ? overlay : plain;
   const ink = Uint32Array.from({ length: 256 }, (_, edge) => colour(edge));
-  edges.forEach((level, index) => (pixels[index] = ink[level]));
+  for (let index = 0; index < edges.length; index++) pixels[index] = ink[edges[index]];
   pen.putImageData(image, 0, 0);
   return canvas;
 }

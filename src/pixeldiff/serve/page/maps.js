@@ -25,7 +25,9 @@ function evenRound(value) {
 
 // The levels of a map, halves up: the one rule of pixeldiff/edgemap.py.
 export function to8Bit(map) {
-  return Uint8Array.from(map, (value) => Math.floor(f32(f32(255 * clamp(value, 0, 1)) + 0.5)));
+  const levels = new Uint8Array(map.length); // a loop: a tenth of what Uint8Array.from takes
+  for (let k = 0; k < map.length; k++) levels[k] = f32(f32(255 * clamp(map[k], 0, 1)) + 0.5);
+  return levels;
 }
 
 // Levels made smaller, the strongest of each step x step; with their width and height.

@@ -1,0 +1,96 @@
+// native/web/module.cpp as JavaScript: a network from its file, maps from pixels. Runs in a worker and in node.
+import { read } from "./network.js";
+
+const SMALLEST = 16; // as in src/pixeldiff/runtime/sizes.py: smaller pictures go on with their last row and column
+
+// What the module asks of its surroundings: nothing but a way to give up.
+const surroundings = () => ({
+  env: { emscripten_notify_memory_growth() {} },
+  wasi_snapshot_preview1: {
+    proc_exit() {
+      throw new Error("the engine gave up");
+    },
+    environ_get: () => 0,
+    environ_sizes_get: () => 0, // none, and memory begins with zeros
+  },
+});
+
+export class Engine {
+  // `module` is a WebAssembly.Module.
+  static async open(module) {
+    const { exports } = await WebAssembly.instantiate(module, surroundings());
+    exports._initialize();
+    return new Engine(exports);
+  }
+
+  constructor(exports) {
+    this.exports = exports;
+  }
+
+  // The network in the bytes of a .safetensors file.
+  network(content) {
+    const { described, config, weights } = read(content);
+    const { width, side_channels, pattern, cdcm, csam, shortcuts } = config;
+    const held = this.#with([new TextEncoder().encode(pattern), weights], (letters, numbers) =>
+      this.exports.network_open(width, side_channels, letters, cdcm, csam, shortcuts, numbers, weights.length),
+    );
+    return { held, table: levels(described.preprocessing) };
+  }
+
+  // The instruction set that runs, by the name of native/float.
+  kernels({ held }) {
+    const bytes = new Uint8Array(this.exports.memory.buffer, this.exports.network_kernels(held));
+    return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+  }
+
+  // The map, one number per pixel, of RGBA bytes.
+  edges({ held, table }, pixels, height, width) {
+    const [rows, columns] = [Math.max(height, SMALLEST), Math.max(width, SMALLEST)];
+    const map = new Float32Array(height * width);
+    this.#with([table, 3 * rows * columns, 4 * rows * columns], (values, bytes, edges) => {
+      const memory = new Uint8Array(this.exports.memory.buffer);
+      let to = bytes;
+      for (let row = 0; row < rows; row++) {
+        const line = Math.min(row, height - 1) * width;
+        for (let column = 0; column < columns; column++) {
+          const from = 4 * (line + Math.min(column, width - 1));
+          memory[to++] = pixels[from];
+          memory[to++] = pixels[from + 1];
+          memory[to++] = pixels[from + 2];
+        }
+      }
+      this.exports.network_run(held, bytes, rows, columns, values, edges);
+      for (let row = 0; row < height; row++) {
+        map.set(new Float32Array(this.exports.memory.buffer, edges + 4 * row * columns, width), row * width);
+      }
+    });
+    return map;
+  }
+
+  // Calls f with the addresses of arrays, or of so many bytes, in the module's memory.
+  #with(given, f) {
+    const places = given.map((one) => this.exports.malloc(one.byteLength ?? one));
+    try {
+      if (places.includes(0)) throw new Error("the browser has no more memory");
+      given.forEach((one, index) => {
+        if (!one.buffer) return;
+        const bytes = new Uint8Array(one.buffer, one.byteOffset, one.byteLength);
+        new Uint8Array(this.exports.memory.buffer).set(bytes, places[index]);
+      });
+      return f(...places);
+    } finally {
+      for (const place of places) this.exports.free(place);
+    }
+  }
+}
+
+// The value of each byte of each channel, in float32 as in src/pixeldiff/image.py: (x - mean) / std.
+function levels({ mean, std }) {
+  const table = new Float32Array(3 * 256);
+  for (let channel = 0; channel < 3; channel++) {
+    const scale = Math.fround(1 / (255 * std[channel]));
+    const shift = Math.fround(mean[channel] / std[channel]);
+    for (let byte = 0; byte < 256; byte++) table[256 * channel + byte] = Math.fround(byte * scale) - shift;
+  }
+  return table;
+}
