@@ -87,7 +87,7 @@ def test_the_table_is_the_cards_and_the_bench():
             f"{card['ods']:.3f}"[1:],
             f"{card['ois']:.3f}"[1:],
             f"{figures[name]['latency']['481x321']['runtime']['median_ms']:.0f}",
-            f"{card['files']['.onnx']['bytes'] / 1e6:.1f}",
+            f"{card['files']['.safetensors']['bytes'] / 1e6:.1f}",
         )
         for name, card in edge_cards.items()
     }

@@ -67,7 +67,7 @@ def test_a_file_called_like_a_network_is_not_taken_for_it(tmp_path: Path, monkey
 
 
 def test_every_shipped_file_has_a_card() -> None:
-    files = {path.stem for suffix in ("onnx", "pdn", "safetensors") for path in weights.FOLDER.glob(f"*.{suffix}")}
+    files = {path.stem for suffix in ("pdn", "safetensors") for path in weights.FOLDER.glob(f"*.{suffix}")}
     assert files <= weights.cards().keys()
 
 
