@@ -11,7 +11,8 @@ from PIL import Image
 from pixeldiff.files import Job, NoRoomError
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.stream import Outcome, attempt, detect_files, share
+from pixeldiff.runtime.jobs import Outcome, attempt
+from pixeldiff.runtime.stream import detect_files, share
 
 
 @pytest.mark.parametrize(

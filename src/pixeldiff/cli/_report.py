@@ -1,4 +1,4 @@
-"""What `pixeldiff detect` tells: progress, sentences, objects for JSON, and remarks on what a user may not expect."""
+"""What a run over many files tells: progress, sentences, objects for JSON, remarks on what a user may not expect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,10 +15,12 @@ from pixeldiff.cli._progress import show_bars
 from pixeldiff.errors import needs
 from pixeldiff.files import KEPT, Found, Job
 from pixeldiff.image import FORMATS
-from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.stream import Outcome
+from pixeldiff.runtime.jobs import Outcome
 from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
 from pixeldiff.runtime.video import Clip, is_clip
+
+if TYPE_CHECKING:
+    from pixeldiff.runtime.edges import EdgeDetector
 
 
 @contextlib.contextmanager
@@ -144,6 +146,7 @@ def remarks(outcomes: Sequence[Outcome], found: Found, jobs: int, sized: bool) -
         yield f"skipped: {why}"
     yield from left_out(found.others)
     yield from _made_otherwise(outcomes)
+    yield from (one.note for one in outcomes if one.note)
     if not sized:
         yield from _reduced([one for one in outcomes if one.clip is None], "picture")
         yield from _reduced([one for one in outcomes if one.clip], "video")

@@ -26,8 +26,9 @@ from pixeldiff.runtime import video
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import DEFAULT, PAPER_SCALES, TASK, EdgeDetector
 from pixeldiff.runtime.formats import FORMATS, GROUNDS, SUFFIXES
+from pixeldiff.runtime.jobs import Outcome
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
-from pixeldiff.runtime.stream import Outcome, detect_files, share
+from pixeldiff.runtime.stream import detect_files, share
 from pixeldiff.runtime.vector import STROKE, TOLERANCE
 from pixeldiff.runtime.video import is_clip
 

@@ -9,39 +9,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Semaphore
-from typing import TYPE_CHECKING
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.files import STREAM, Job, NoRoomError, remove_leftovers, write_result
+from pixeldiff.files import STREAM, Job, write_result
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import SIDES, EdgeDetector
 from pixeldiff.runtime.formats import read_note
+from pixeldiff.runtime.jobs import Outcome, work_through
 from pixeldiff.runtime.sizes import Seen, see
-
-if TYPE_CHECKING:
-    from pixeldiff.runtime.video import Clip
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a job: done, kept (the result was there before), failed, full (no room for this result nor for
-    others), or stopped (by the user, who has what was ready)."""
-
-    job: Job
-    status: str
-    error: str | None = None
-    files: tuple[Path, ...] = ()
-    size: tuple[int, int] | None = None  # height, width
-    seen: tuple[int, int] | None = None  # by the network
-    made_by: str = ""  # the command behind a result that was kept, where it is another one
-    network_seconds: float = 0.0
-    clip: Clip | None = None  # what there is to say of a video
 
 
 def share(threads: int, pictures: int) -> tuple[int, int]:
@@ -55,45 +34,7 @@ def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options) 
     """Work through the jobs; outcomes come as they are ready. A picture that fails does not stop the others, but a disk
     that takes no more does."""
     gate = Semaphore(detector.streams)
-    remove_leftovers({job.target.parent for job in jobs if job.target != STREAM})
-
-    def work(job: Job) -> Outcome:
-        return attempt(job, lambda: _detect_file(detector, job, options, gate))
-
-    if len(jobs) == 1:
-        yield work(jobs[0])
-        return
-    with ThreadPoolExecutor(2 * detector.streams) as workers:
-        pending = {workers.submit(work, job) for job in jobs}
-        try:
-            for done in as_completed(pending):
-                pending.remove(done)
-                yield done.result()
-                if done.result().status == "full":
-                    workers.shutdown(wait=True, cancel_futures=True)
-                    yield from (one.result() for one in pending if not one.cancelled())
-                    return
-        except BaseException:
-            workers.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-def attempt(job: Job, work: Callable[[], Outcome]) -> Outcome:
-    """The outcome of the work; what goes wrong is one line."""
-    try:
-        return work()
-    except NoRoomError as error:
-        return Outcome(job, "full", str(error))
-    except UserError as error:
-        return Outcome(job, "failed", str(error))
-    except MemoryError:
-        return Outcome(job, "failed", f"{job.source} needs more memory than there is; scale it down first")
-    except BrokenPipeError:  # nobody reads on; the command line knows what to do
-        raise
-    except OSError as error:
-        return Outcome(job, "failed", f"cannot write {job.target} ({error.strerror or error}); choose another place")
-    except Exception as error:  # of onnxruntime, or a mistake of ours: the other pictures still get their edges
-        return Outcome(job, "failed", f"{job.source}: {type(error).__name__}: {error}")
+    return work_through(jobs, lambda job: _detect_file(detector, job, options, gate), 2 * detector.streams)
 
 
 def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semaphore) -> Outcome:

@@ -28,8 +28,8 @@ from pixeldiff.files import Job, cannot_write, remove_leftovers, whole
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.jobs import Outcome, attempt
 from pixeldiff.runtime.sizes import seen_size
-from pixeldiff.runtime.stream import Outcome, attempt
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 WRITTEN = (".mkv", ".mov", ".mp4", ".webm")  # what results may be
