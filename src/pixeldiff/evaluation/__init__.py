@@ -8,13 +8,45 @@ job.run(network, progress)  scores, and writes the files that the options ask fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # (what is scored, how many) -> a function that hears how many more are done
 Progress = Callable[[str, int], Callable[[int], None]]
+
+
+class Each(Protocol):
+    """What calls a function on each of many items, and gives them with their results as they are ready."""
+
+    def __call__(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[Item, Result]]: ...
+
+
+def one_by_one(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[Item, Result]]:
+    """... in this thread."""
+    for item in items:
+        yield item, work(item)
+
+
+@dataclass(frozen=True)
+class InThreads:
+    """... in threads of this process."""
+
+    threads: int
+
+    def __call__(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[Item, Result]]:
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            futures = {pool.submit(work, item): item for item in items}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:  # on an error or Ctrl-C nothing new is begun; what runs ends within a moment
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -26,6 +58,7 @@ class Asked:
     threads: int = 1
     cache: Path | None = None  # a file that may keep what is scored already
     overwrite: bool = False
+    each: Each | None = None  # where pictures are scored, if not here
 
 
 @dataclass(frozen=True)

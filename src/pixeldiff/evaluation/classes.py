@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from pixeldiff.data.cifar import ORIGIN, read_cifar100
 from pixeldiff.data.lists import find_classes, find_root
 from pixeldiff.errors import UserError
-from pixeldiff.evaluation import Asked, Network, Outcome, Progress
+from pixeldiff.evaluation import Asked, Each, Network, Outcome, Progress, one_by_one
 from pixeldiff.metrics.classes import accuracy, refuse_other_classes
 
 Pictures = Callable[[slice], NDArray[np.uint8]]  # those of a slice, N x H x W x 3
@@ -29,20 +30,22 @@ class Options:
 def prepare(options: Options, asked: Asked) -> Job:
     if asked.data is None:
         raise UserError("where are the pictures? give --data FOLDER: cifar-100-python, or one with a folder per class")
-    return Job(DATASETS[asked.dataset], find_root(asked.data, ORIGIN))
+    return Job(DATASETS[asked.dataset], find_root(asked.data, ORIGIN), asked.each)
 
 
 @dataclass(frozen=True)
 class Job:
     read: Callable[[Any, Path], tuple[Pictures, Labels]]
     data: Path
+    each: Each | None = None
     streams: int = 1  # a batch takes all cores
 
     def run(self, network: Network | None, progress: Progress) -> Outcome:
         if network is None:
             raise UserError("one network is scored: give --model NAME or --weights FILE")
         pictures, labels = self.read(network.run, self.data)
-        scores = score(network.run.logits, pictures, labels, progress(network.name, len(labels)))
+        logits = partial(_logits, network.run)
+        scores = score(logits, pictures, labels, progress(network.name, len(labels)), each=self.each)
         result = {"name": network.name, **scores, "pictures": len(labels), "sha256": network.sha256}
         wide = max(7, len(network.name))
         numbers = f"{scores['top1']:6.2f}  {scores['top5']:6.2f}  {len(labels):8}"
@@ -55,14 +58,25 @@ def score(
     labels: NDArray[np.integer],
     progress: Callable[[int], None] = lambda pictures: None,
     batch: int = 250,
+    each: Each | None = None,
 ) -> dict[str, float]:
-    """top1 and top5, in percent, of a network over `pictures`; `progress` hears of each batch."""
-    found = []
-    for start in range(0, len(labels), batch):
-        found.append(logits(pictures(slice(start, start + batch))))
-        refuse_other_classes(found[-1], labels)
-        progress(len(found[-1]))
-    return accuracy(np.concatenate(found), labels)
+    """top1 and top5, in percent, of a network over `pictures`; `progress` hears of each batch. `each` runs them
+    elsewhere than in this thread."""
+
+    def work(start: int) -> NDArray[np.floating]:
+        return logits(pictures(slice(start, start + batch)))
+
+    found: dict[int, NDArray[np.floating]] = {}
+    for start, own in (each or one_by_one)(work, range(0, len(labels), batch)):
+        refuse_other_classes(own, labels)
+        progress(len(own))
+        found[start] = own
+    return accuracy(np.concatenate([found[start] for start in sorted(found)]), labels)
+
+
+def _logits(network: Any, batch: NDArray[np.uint8]) -> NDArray[np.floating]:
+    result: NDArray[np.floating] = network.logits(batch)
+    return result
 
 
 def _cifar100(classifier: Any, data: Path) -> tuple[Pictures, Labels]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from pixeldiff.data.lists import find_root, refuse_missing, shortened
 from pixeldiff.data.maps import ArrayMap, DetectedMap, EdgeMap, average, find_maps
 from pixeldiff.data.truth import Mask, Truth, find_truth
 from pixeldiff.errors import UserError
-from pixeldiff.evaluation import Asked, Network, Outcome, Progress, edge_report
+from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress, edge_report
 from pixeldiff.evaluation.edge_cache import Cache, Scored
 from pixeldiff.figures import check_plot
 from pixeldiff.files import refuse_existing
@@ -108,12 +107,14 @@ def evaluate_edges(
     threads: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    each: Each | None = None,
 ) -> Evaluation:
     """Score edge maps against their truth.
 
     `maps` is a folder of .png, .npy or .mat files or a dict name -> array in [0, 1]. `truth` is anything that
     `find_truth` reads or a dict name -> list of masks, one per annotator. `cache` is a file that keeps each picture's
-    counts: a repeated run does only what is new. `progress(done, all)` is called after each picture.
+    counts: a repeated run does only what is new. `progress(done, all)` is called after each picture. `each` scores them
+    elsewhere than in threads.
     """
     found_maps = _as_maps(maps)
     found_truth = _as_truth(truth)
@@ -123,18 +124,15 @@ def evaluate_edges(
     jobs = {name: (found_maps[name], found_truth[name]) for name in sorted(found_maps)}
     pictures: dict[str, Scored] = {}
 
-    def work(name: str) -> Scored:
+    def work(name: str) -> tuple[str, Scored]:
         return _score(name, *jobs[name], settings, kept)
 
-    pool = ThreadPoolExecutor(threads or cores())
-    try:
-        futures = {pool.submit(work, name): name for name in jobs}
-        for future in as_completed(futures):
-            pictures[futures[future]] = future.result()
-            if progress is not None:
-                progress(len(pictures), len(jobs))
-    finally:  # on an error or Ctrl-C nothing new is begun; what runs ends within a moment
-        pool.shutdown(wait=True, cancel_futures=True)
+    for name, (key, scored) in (each or InThreads(threads or cores()))(work, list(jobs)):
+        pictures[name] = scored
+        if kept.path is not None and key not in kept.lines:
+            kept.put(key, name, scored)
+        if progress is not None:
+            progress(len(pictures), len(jobs))
     if not any(scored.peak > 0 for scored in pictures.values()):
         raise UserError("every map is all zero; check what wrote them")
     if not any(scored.counts.all_truth.any() for scored in pictures.values()):
@@ -143,10 +141,11 @@ def evaluate_edges(
     return Evaluation(settings, ordered, summarise(scored.counts for scored in ordered.values()))
 
 
-def _score(name: str, edge_map: EdgeMap, truth: _Truth, settings: Settings, kept: Cache) -> Scored:
+def _score(name: str, edge_map: EdgeMap, truth: _Truth, settings: Settings, kept: Cache) -> tuple[str, Scored]:
+    """A picture's counts, kept or new, and the key to keep them under."""
     key = "" if kept.path is None else kept.key(edge_map.digest(), truth.digest(), asdict(settings))
     if (found := kept.get(key, settings.thresholds)) is not None:
-        return found
+        return key, found
     loaded = edge_map.load()
     try:
         counts = evaluate_image(
@@ -160,9 +159,7 @@ def _score(name: str, edge_map: EdgeMap, truth: _Truth, settings: Settings, kept
         )
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
-    scored = Scored(counts, crispness(loaded), float(loaded.max()))
-    kept.put(key, name, scored)
-    return scored
+    return key, Scored(counts, crispness(loaded), float(loaded.max()))
 
 
 def _as_maps(maps: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, EdgeMap]:
@@ -288,6 +285,7 @@ class Job:
                 threads=self.asked.threads,
                 cache=self.asked.cache,
                 progress=lambda done, total, advance=advance: advance(1),  # type: ignore[misc]
+                each=self.asked.each,
             )
         self._write(results)
         digests = {network.name: network.sha256} if network else {}
