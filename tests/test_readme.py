@@ -36,9 +36,12 @@ README = commands(ROOT / "README.md")
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_commands_have_the_options_they_are_shown_with(words):
     command: click.Command = getattr(importlib.import_module(f"pixeldiff.cli.{words[1]}"), words[1])
-    command.make_context(words[1], words[2:])
-    if words[1] == "train":
-        optional("pixeldiff.training.recipe_file").read_file(words[2])
+    words = words[1:]
+    while isinstance(command, click.Group):
+        command, words = command.commands[words[1]], words[1:]
+    command.make_context(words[0], words[1:])
+    if words[0] == "train":
+        optional("pixeldiff.training.recipe_file").read_file(words[1])
 
 
 def test_detect_commands_run(tmp_path):

@@ -26,6 +26,7 @@ from pixeldiff.errors import UserError, needs
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+FACE = (112, 96)  # height and width of an aligned face
 CENTRE = 224 / 256  # the part of the short side that a classifier sees, as on ImageNet
 
 # The formats that Pillow decodes by itself, with the names that a folder is searched for; a file named explicitly is

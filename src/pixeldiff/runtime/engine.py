@@ -20,8 +20,12 @@ from pixeldiff.errors import UserError
 from pixeldiff.weights.graph_file import check_layers
 
 
-def open_session(path: Path, threads: int | None, providers: Sequence[Any] | None) -> onnxruntime.InferenceSession:
-    """The graph of a file, on these of onnxruntime's providers (the CPU's by default)."""
+def open_session(
+    path: Path, threads: int | None, providers: Sequence[Any] | None, installed: bool = False
+) -> onnxruntime.InferenceSession:
+    """The graph of a file, on these of onnxruntime's providers (the CPU's by default).
+
+    A user's file has the layers of our exports; that of an `installed` package is believed."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors come back as exceptions
     # Picture sizes vary: planning memory per size takes more of it (669 against 365 bytes per pixel) and more time.
@@ -35,7 +39,8 @@ def open_session(path: Path, threads: int | None, providers: Sequence[Any] | Non
     for one in chosen:
         if (one if isinstance(one, str) else one[0]) not in have:
             raise UserError(f"onnxruntime here has no provider {one!r}; it has {', '.join(have)}")
-    check_layers(path)
+    if not installed:
+        check_layers(path)
     try:
         return onnxruntime.InferenceSession(path, options, providers=chosen)
     except Exception as error:  # onnxruntime raises a class of its own for each kind of damage

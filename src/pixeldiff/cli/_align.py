@@ -1,0 +1,136 @@
+"""`pixeldiff faces align`: the faces of a folder's pictures, each brought to one place in 112 x 96 pixels."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from pixeldiff import image
+from pixeldiff.cli import _json
+from pixeldiff.data.landmarks import Points, name_of, read_landmarks
+from pixeldiff.data.lists import LIST_BYTES
+from pixeldiff.errors import UserError
+from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs, refuse_itself, whole, write_whole
+from pixeldiff.machine import cores
+from pixeldiff.runtime.alignment import FACES, FaceAligner, encode
+from pixeldiff.runtime.jobs import Outcome, work_through
+
+face_option = click.option(
+    "--face",
+    type=click.Choice(FACES),
+    help="Which of several faces. [default: one that is large and near the middle]",
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]"
+)
+
+
+@click.command()
+@click.argument("source", metavar="SRC", type=click.Path())
+@click.argument("target", metavar="DST", type=click.Path())
+@click.option(
+    "--landmarks",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Five points per picture, JSON or text; nothing is searched for.",
+)
+@face_option
+@threads_option
+@click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
+@_json.option
+def align(
+    source: str,
+    target: str,
+    landmarks: Path | None,
+    face: str | None,
+    threads: int | None,
+    overwrite: bool,
+    json_target: str | None,
+) -> int:
+    """Faces in the pictures of SRC (a folder or one picture), aligned, 112 x 96, as PNG into the folder DST.
+
+    The tree and the names stay, and lists (.txt) are copied, so that an aligned data set is read as before. What is
+    there already is kept: a run that was stopped goes on. Pictures without a face are named at the end; the exit code
+    is 1 then.
+    """
+    from pixeldiff.cli import _report as report
+
+    _json.check(json_target, overwrite)
+    destination = Path(target)
+    found = find_files([source], image.SUFFIXES, "pictures", str(destination))
+    jobs = _plan(found, destination)
+    points = None if landmarks is None else _points(landmarks, found, source)
+    aligner = FaceAligner(face)
+    if points is None:
+        aligner.open()  # what is not installed is told before the work
+
+    def work(job: Job) -> Outcome:
+        return _align_file(job, aligner, None if points is None else points.get(job.source), overwrite, landmarks)
+
+    start = time.perf_counter()
+    outcomes = list(report.with_progress(work_through(jobs, work, threads or cores()), len(jobs)))
+    outcomes.sort(key=lambda one: str(one.job.source))
+    seconds = time.perf_counter() - start
+    _copy_lists(Path(source), destination)
+    failed = report.failures(found, outcomes)
+    if failed and len(jobs) == 1 and not Path(source).is_dir():
+        raise UserError(failed[0]["error"])
+    _json.write(json_target, "faces align", report.results(outcomes), failed, overwrite, seconds=round(seconds, 3))
+    if json_target != _json.STDOUT:
+        report.say(report.sentences(outcomes, jobs, seconds))
+    report.remark(report.remarks(outcomes, found, len(jobs), sized=True))
+    return report.exit_code(outcomes, failed)
+
+
+def _plan(found: Found, destination: Path) -> list[Job]:
+    if not found.files:
+        raise UserError("; ".join(found.missing.values()))
+    jobs = plan_jobs(found, None, destination, lambda _: "png")
+    for job in jobs:
+        refuse_itself(job.source, job.target)
+    make_folder(destination)
+    return jobs
+
+
+def _points(landmarks: Path, found: Found, source: str) -> Mapping[Path, Points]:
+    """The five points of the pictures that the file names."""
+    table = read_landmarks(landmarks)
+    names = {path: name_of(path.relative_to(root) if root else path.name) for path, root in found.files}
+    points = {path: table[name] for path, name in names.items() if name in table}
+    if not points:
+        raise UserError(
+            f"{landmarks} names none of the pictures of {source}; they are called {next(iter(names.values()))} and so "
+            f"on, in the file {next(iter(table))}"
+        )
+    return points
+
+
+def _align_file(job: Job, aligner: FaceAligner, points: Points | None, overwrite: bool, given: Path | None) -> Outcome:
+    if job.target.exists() and not overwrite:
+        return Outcome(job, "kept", files=(job.target,))
+    if given and points is None:
+        raise UserError(f"{job.source} is not in {given}; add its five points, or leave --landmarks out")
+    picture = image.read8(job.source)
+    try:
+        aligned = aligner(picture, points)
+    except UserError as error:
+        raise UserError(f"{job.source}: {error}") from error
+    write_whole(job.target, encode(aligned))
+    several = f"{job.source} has {aligned.rivals + 1} faces; one near the middle was taken (--face chooses)"
+    note = several if aligned.rivals and not aligner.face else ""
+    return Outcome(job, "done", files=(job.target,), note=note)
+
+
+def _copy_lists(source: Path, destination: Path) -> None:
+    """Lists of a data set, which name the pictures."""
+    if not source.is_dir():
+        return
+    for path in sorted(source.rglob("*.txt")):
+        target = destination / path.relative_to(source)
+        if destination not in path.parents and path.stat().st_size <= LIST_BYTES and not target.exists():
+            with whole(target) as unfinished:
+                shutil.copyfile(path, unfinished)
