@@ -184,7 +184,7 @@ def test_models_bench_and_export_know_a_made_up_task(stripes, capsys, monkeypatc
 
 
 def test_robustness_knows_a_made_up_task(stripes, capsys):
-    assert "--task [edges|classes|stripes]" in run(capsys, "robustness", "--help")
+    assert f"--task [{'|'.join(TASKS)}]" in run(capsys, "robustness", "--help")
     pytest.importorskip("scipy")
     given = ("robustness", "--task", "stripes", "--model", stripes / "net.str", "--json", stripes / "r.json")
     printed = run(capsys, *given)

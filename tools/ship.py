@@ -50,7 +50,7 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
         "task": described["task"],
         "params": sum(p.numel() for p in load_model(weights).parameters()),
         "files": {path.suffix: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files},
-        **{key: round(scores[key], 4) for key in task.scores},
+        **{key: round(scores[key], 4) for key in (*task.scores, *task.also)},
         "command": task.command.format(name=name),
         **recipe_words(facts),
         "commit": described["commit"],
@@ -68,7 +68,7 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     name = canonical_name(name)
     described = read_metadata(weights)
     task = find_task(described["task"])
-    if not scores.keys() >= {*task.scores, "sha256"} or scores["sha256"] != sha256(weights):
+    if not scores.keys() >= {*task.scores, *task.also, "sha256"} or scores["sha256"] != sha256(weights):
         raise click.UsageError(
             f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json FILE`"
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.robustness.corruptions import corrupt
     from pixeldiff.runtime.classes import PackedClassifier
     from pixeldiff.runtime.edges import EdgeDetector
+    from pixeldiff.runtime.faces import FaceEmbedder
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ _HOMES = {
     "corrupt": "robustness.corruptions",
     "EdgeDetector": "runtime.edges",
     "PackedClassifier": "runtime.classes",
+    "FaceEmbedder": "runtime.faces",
     "PixelPairs": "nn.ops",
     "fold": "nn.ops",
     "PDConv2d": "nn.layers",
@@ -45,6 +47,7 @@ _HOMES = {
 __all__ = [
     "BinaryPDConv2d",
     "EdgeDetector",
+    "FaceEmbedder",
     "PDConv2d",
     "PackedClassifier",
     "PixelPairs",

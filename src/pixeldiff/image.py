@@ -27,6 +27,7 @@ from pixeldiff.errors import UserError, needs
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 FACE = (112, 96)  # height and width of an aligned face
+FACE_MEAN, FACE_STD = (0.5,) * 3, (128 / 255,) * 3  # SphereFace's (v - 127.5) / 128
 CENTRE = 224 / 256  # the part of the short side that a classifier sees, as on ImageNet
 
 # The formats that Pillow decodes by itself, with the names that a folder is searched for; a file named explicitly is
@@ -274,6 +275,11 @@ def load(source: Source) -> Picture:
 def preprocessing(**square: float) -> dict[str, Any]:
     """How networks trained here see pictures, as their files say it; `square` is size and crop of `centre_square`."""
     return {**square, "mean": list(MEAN), "std": list(STD)}
+
+
+def face_preprocessing() -> dict[str, Any]:
+    """How networks for faces see pictures that are aligned already."""
+    return {"size": list(FACE), "mean": list(FACE_MEAN), "std": list(FACE_STD)}
 
 
 def normalise(picture: Picture, means: Sequence[float], stds: Sequence[float]) -> FloatMap:

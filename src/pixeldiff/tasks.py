@@ -31,6 +31,7 @@ class Task:
     training: str  # a module: Data, Loss, Evaluate, Task, Network; see pixeldiff.training.tasks
     export: str  # (weights, destination, pattern=None) -> how far the file is from the network
     bench: str  # (path, threads, pictures, others) -> figures; `others` run the same network, to compare with
+    also: tuple[str, ...] = ()  # what else a card takes from the scores, for those who run the network
     runs_too: tuple[str, ...] = ()  # suffixes of further files that export writes and the runtime takes
 
 
@@ -64,6 +65,21 @@ _ROWS = (
         training="pixeldiff.training.tasks.classes",
         export="pixeldiff.export.packed:export_packed",
         bench="pixeldiff.runtime.bench:measure_classes",
+    ),
+    Task(
+        name="faces",
+        suffix=".pdn",
+        scores={"accuracy": "accuracy {:.1f} %", "auc": "AUC {:.3f}"},
+        datasets=("lfw", "cfp-ff", "cfp-fp", "ytf", "calfw", "cplfw", "pairs"),
+        command="pixeldiff eval --model {name} --dataset lfw --data lfw",
+        licence="Apache-2.0 for the file; CFP and IMFDB, on which it was trained, are for research",
+        runtime="pixeldiff.runtime.faces:FaceEmbedder",
+        evaluation="pixeldiff.evaluation.faces",
+        robustness="pixeldiff.robustness.faces",
+        training="pixeldiff.training.tasks.faces",
+        export="pixeldiff.export.packed:export_packed",
+        bench="pixeldiff.runtime.bench:measure_faces",
+        also=("threshold", "true_accepts", "false_accepts"),
     ),
 )
 

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from pixeldiff import PackedClassifier, UserError
-from pixeldiff.runtime.packed_file import FORMAT, VERSION, parse_packed, read_packed
+from pixeldiff.runtime.packed import PackedNetwork
+from pixeldiff.runtime.packed_file import FORMAT, parse_packed, read_packed
 from tests.references.tensors import save
 
 
@@ -24,7 +25,7 @@ def build(edit=lambda described, tensors: None) -> bytes:
     replica = {"copies": 1, "parts": 1, "pool": True}
     described = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 1,
         "name": "little",
         "task": "classes",
         "licence": "Apache-2.0",
@@ -104,8 +105,21 @@ def wide(described, tensors):
     binary.update(inputs=64, kernel_size=31)
 
 
+def embedding(described, tensors, version=2, width=2, size=(16, 16)):
+    """Turn the little classifier into a network that ends in an embedding."""
+    described.update(version=version, labels=[])
+    described["preprocessing"] = {"size": list(size), "mean": [0.5] * 3, "std": [0.5] * 3}
+    described["layers"][-1].update(op="flatten_linear", height=2, width=width)
+    tensors["5.weight"] = np.linspace(-1, 1, 3 * 5 * 2 * width, dtype=np.float32).reshape(3, 5, 2, width)
+
+
 FAULTS = {
-    "unknown version": (entry(version=2), "version is 2"),
+    "unknown version": (entry(version=3), "version is 3, this pixeldiff reads 1 and 2"),
+    "true is no version": (entry(version=True), "version is True"),
+    "an embedding in version 1": (lambda d, t: embedding(d, t, version=1), "has no flatten_linear"),
+    "a rectangle in version 1": (preprocessing(size=[16, 16]), "'size'"),
+    "a map of another size": (lambda d, t: embedding(d, t, width=3), "takes a map of 2x3, the one before gives 2x2"),
+    "a size of one number": (lambda d, t: embedding(d, t, size=[16]), "'size'"),
     "other format": (entry(format="gguf"), "gguf"),
     "labels": (entry(labels=["a"]), "1 labels for 3 classes"),
     "labels of numbers": (entry(labels=[1, 2, 3]), "labels"),
@@ -144,6 +158,17 @@ FAULTS = {
 def test_each_inconsistency_has_its_own_error(edit, message):
     with pytest.raises(UserError, match=message):
         parse_packed(build(edit))
+
+
+def test_an_embedding_is_a_linear_layer_over_all_pixels(rng):
+    file = parse_packed(build(embedding))
+    assert (file.preprocessing.size, file.preprocessing.crop) == ((16, 16), None)
+    steps = PackedNetwork(file, 1).steps
+    x, bits = file.preprocessing.normalise(rng.integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)), None
+    for step in steps[:-1]:
+        x, bits = step(x, bits)
+    expected = np.einsum("nhwc,ochw->no", x, file.tensors["5.weight"]) + file.tensors["5.bias"]
+    np.testing.assert_allclose(steps[-1](x, bits)[0][:, 0, 0], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_truncated_at_every_length():
@@ -212,7 +237,7 @@ def test_mutated_files_never_crash(tmp_path):
         except UserError:
             refused += 1
             continue
-        if network.file.preprocessing.size <= 200:  # or it would take its time
+        if network.file.preprocessing.size[0] <= 200:  # or it would take its time
             network(np.zeros((20, 20, 3), np.uint8))
             ran += 1
     assert refused > 500

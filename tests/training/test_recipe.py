@@ -73,8 +73,6 @@ def test_every_run_of_before_is_one_of_a_table_or_a_stage(before: str, said: str
 def test_files_a_person_can_survey() -> None:
     assert len(BEFORE) == 81
     assert len(FILES) <= 25
-    words = {line[2] for line in BEFORE}
-    assert all(any(name in w and all(v in w for v in part.values()) for w in words) for name, part in SHIPPED)
 
 
 def test_defaults_are_the_papers() -> None:
@@ -186,7 +184,11 @@ def test_the_documented_classifier_parses() -> None:
 
 
 def test_the_documentation_names_every_recipe_and_key() -> None:
-    documents = {"edges": "docs/guide/training.md", "classes": "docs/guide/binary.md"}
+    documents = {
+        "edges": "docs/guide/training.md",
+        "classes": "docs/guide/binary.md",
+        "faces": "docs/guide/faces.md",
+    }
     texts = {task: (Path(__file__).parents[2] / path).read_text() for task, path in documents.items()}
     for file in FILES:
         assert f"`{file.name}`" in texts[file.name.partition("/")[0]], file.name

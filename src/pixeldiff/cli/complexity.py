@@ -15,16 +15,21 @@ from pixeldiff.weights import cards
 if TYPE_CHECKING:
     from torch import nn
 
+SIDE = 224
+
 
 @click.command()
 @click.argument("model")
 @click.option(
-    "--input", "side", type=click.IntRange(min=1), default=224, show_default=True, help="Side of the picture."
+    "--input",
+    "side",
+    type=click.IntRange(min=1),
+    help="Side of the picture. [default: 224; a network for faces takes 112x96 only]",
 )
 @click.option("--width", type=float, help="Another width: a factor for ResNets, channels for PiDiNets.")
 @_json.option
 @_json.overwrite
-def complexity(model: str, side: int, width: float | None, json_target: str | None, overwrite: bool) -> None:
+def complexity(model: str, side: int | None, width: float | None, json_target: str | None, overwrite: bool) -> None:
     """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
     try:
         from pixeldiff.models.counting import count_layers
@@ -33,11 +38,20 @@ def complexity(model: str, side: int, width: float | None, json_target: str | No
     except ImportError as error:
         raise needs("train", "complexity", error) from error
     _json.check(json_target, overwrite)
-    records = count_layers(network, side)
-    result = {"name": model, "input": side, **as_json(records)}
+    size = _size(network, side)
+    records = count_layers(network, *size)
+    result = {"name": model, "input": size[0] if size[0] == size[1] else list(size), **as_json(records)}
     _json.write(json_target, "complexity", [result], overwrite=overwrite)
     if json_target != _json.STDOUT:
         click.echo(as_text(records))
+
+
+def _size(network: nn.Module, side: int | None) -> tuple[int, int]:
+    """Height and width of the picture: what is asked for, what the network takes, or a square as on ImageNet."""
+    from pixeldiff.models.saving import describe_model
+
+    own = describe_model(network)["preprocessing"].get("size")
+    return (own[0], own[1]) if side is None and isinstance(own, list) else (side or SIDE, side or SIDE)
 
 
 def _network(model: str, width: float | None) -> nn.Module:

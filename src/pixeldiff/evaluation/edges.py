@@ -211,7 +211,7 @@ class Options:
         default=99, metadata={"least": 1, "most": 10_000, "help": "How many, evenly spaced in 0 to 1."}
     )
     plot: Path | None = field(
-        default=None, metadata={"kind": "file", "help": "Draw precision-recall curves: .png, .svg or .pdf."}
+        default=None, metadata={"kind": "file", "help": "Draw the curve (precision-recall, ROC): .png, .svg or .pdf."}
     )
     text_files: Path | None = field(
         default=None, metadata={"kind": "folder", "help": "Write eval_bdry*.txt and <picture>_ev1.txt."}

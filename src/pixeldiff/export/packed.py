@@ -17,22 +17,25 @@ from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.files import whole
+from pixeldiff.machine import cores
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.saving import describe_model, load_with_description, make_readable
+from pixeldiff.models.sphereface import SphereFace
 from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU
-from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.runtime.packed_file import FORMAT, VERSION
+from pixeldiff.runtime.packed import PackedNetwork
+from pixeldiff.runtime.packed_file import FORMAT, FlattenLinear, read_packed
 from pixeldiff.training.tasks.pictures import normalise
 from pixeldiff.weights.description import METADATA_KEY
 
-PARITY = 1e-3  # largest difference of logits between the network and its packed file
+PARITY = 1e-3  # largest difference of logits, or of unit vectors, between the network and its packed file
 
 Table = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
+Packed = list[tuple[Table, Arrays]]  # layer by layer
 
 
 def export_packed(source: str | Path, destination: str | Path, pattern: str | None = None) -> float:
-    """A weights file (or a shipped network's name) to a .pdn file; returns the largest deviation of logits."""
+    """A weights file (or a shipped network's name) to a .pdn file; returns its largest deviation."""
     model, described = load_with_description(source, pattern)
     return pack_model(model, destination, described)
 
@@ -52,13 +55,19 @@ def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None
 
 def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
     """The layer list of the format and the tensors, named "<layer>.<tensor>"."""
-    if not isinstance(model, BiPiDiNet):
+    if not isinstance(model, BiPiDiNet | SphereFace):
         raise UserError("a .pdn file holds a binary network, this one finds edges; export it to .onnx")
-    if model.config.architecture == "plain":
+    if model.config.architecture in ("plain", "float"):
         raise UserError(
-            "a .pdn file holds a binary network, this is a float ResNet: it runs in torch (pixeldiff.load_model), "
+            "a .pdn file holds a binary network, this is a float one: it runs in torch (pixeldiff.load_model), "
             "and training has scored it (metrics.jsonl)"
         )
+    packed = _classifier(model) if isinstance(model, BiPiDiNet) else _embedder(model)
+    arrays = {f"{i}.{name}": array for i, (_, own) in enumerate(packed) for name, array in own.items()}
+    return [table for table, _ in packed], arrays
+
+
+def _classifier(model: BiPiDiNet) -> Packed:
     if not model.config.binary_weights:
         raise UserError("this network has real weights (the first stage of training); export that of the second stage")
     packed = [_stem(model.stem)]
@@ -68,9 +77,33 @@ def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
     packed += [_unit(unit) for stage in model.stages for unit in stage]  # type: ignore[attr-defined]
     head = model.head
     linear = {"op": "linear", "inputs": head.in_features, "outputs": head.out_features}
-    packed.append((linear, {"weight": _array(head.weight), "bias": _array(head.bias)}))
-    arrays = {f"{i}.{name}": array for i, (_, own) in enumerate(packed) for name, array in own.items()}
-    return [table for table, _ in packed], arrays
+    return [*packed, (linear, {"weight": _array(head.weight), "bias": _array(head.bias)})]
+
+
+def _embedder(model: SphereFace) -> Packed:
+    stem, *units = [layer for stage in model.stages for layer in _parts(stage)]
+    channels, (height, width) = model.config.channels[-1], model.last_map
+    linear = {
+        "op": "flatten_linear",
+        "inputs": channels,
+        "outputs": model.config.embedding,
+        "height": height,
+        "width": width,
+    }
+    weight, bias = _array(model.embed.weight), _array(model.embed.bias)
+    if isinstance(model.norm, nn.BatchNorm1d):
+        scale, shift = _norm(model.norm)
+        weight, bias = weight * scale[:, None], bias * scale + shift
+    embed = (linear, {"weight": weight.reshape(-1, channels, height, width), "bias": bias})
+    return [_stem(stem), *(_unit(unit) for unit in units), embed]
+
+
+def _parts(stage: nn.Module) -> list[Any]:
+    """The units of a stage; the float layers that open the first one are one part."""
+    assert isinstance(stage, nn.Sequential)
+    units = [layer for layer in stage if isinstance(layer, BinaryUnit)]
+    floats = [layer for layer in stage if not isinstance(layer, BinaryUnit)]
+    return [nn.Sequential(*floats), *units] if floats else list(units)
 
 
 def _describe(said: Table, layers: list[Table]) -> Table:
@@ -80,7 +113,7 @@ def _describe(said: Table, layers: list[Table]) -> Table:
         raise UserError(f"the weights name {len(labels)} classes, the network has {layers[-1]['outputs']}")
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 2 if layers[-1]["op"] == "flatten_linear" else 1,  # the first that has what it needs
         "name": said.get("name", "network"),
         "task": said["task"],
         "licence": said.get("licence", "not stated"),
@@ -97,7 +130,7 @@ def _array(tensor: Tensor | None) -> NDArray[np.float32]:
 
 def _norm(norm: nn.Module) -> NDArray[np.float32]:
     """Scale and shift of a batch norm in eval mode, (2, channels), as torch itself folds them."""
-    assert isinstance(norm, nn.BatchNorm2d)
+    assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
     mean, variance = _array(norm.running_mean), _array(norm.running_var)
     scale = _array(norm.weight) * (np.float32(1) / np.sqrt(variance + np.float32(norm.eps)))
     # Fused multiply-add: the product of two float32 is exact in float64.
@@ -164,16 +197,17 @@ def _branches(conv: BinaryPDConv2d) -> Arrays:
 
 
 def _deviation(model: nn.Module, path: Path) -> float:
-    """Largest difference of logits on seeded noise, smoothed so that differences of neighbours vary."""
-    packed = PackedClassifier(path)
-    size = packed.file.preprocessing.size
+    """Largest difference on seeded noise, smoothed so that differences of neighbours vary."""
+    file = read_packed(path)
+    seen = file.preprocessing
     generator = torch.Generator().manual_seed(0)
-    noise = torch.rand((4, 3, size // 4, size // 4), generator=generator)
-    pixels = (nn.functional.interpolate(noise, size=(size, size), mode="bilinear") * 255).byte()
+    noise = torch.rand((4, 3, seen.size[0] // 4, seen.size[1] // 4), generator=generator)
+    pixels = (nn.functional.interpolate(noise, size=seen.size, mode="bilinear") * 255).byte()
     batch = np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
     training = model.training
     model.eval()
     with torch.no_grad():
-        expected = model(normalise(pixels)).numpy()
+        expected = model(normalise(pixels, seen.mean, seen.std)).numpy()
     model.train(training)
-    return float(np.abs(packed.logits(batch) - expected).max())
+    length = np.linalg.norm(expected, axis=1, keepdims=True) if isinstance(file.layers[-1], FlattenLinear) else 1.0
+    return float(np.abs((PackedNetwork(file, cores())(seen.normalise(batch)) - expected) / length).max())

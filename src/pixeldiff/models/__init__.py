@@ -13,10 +13,14 @@ from typing import Any
 from torch import nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.models import bipidinet, pidinet
+from pixeldiff.models import bipidinet, pidinet, sphereface
 from pixeldiff.weights import canonical_name, trained
 
-FAMILIES: dict[str, ModuleType] = {"pidinet": pidinet, "bipidinet": bipidinet}
+FAMILIES: dict[str, ModuleType] = {
+    "pidinet": pidinet,
+    "bipidinet": bipidinet,
+    "sphereface": sphereface,
+}
 
 
 def list_models() -> list[str]:

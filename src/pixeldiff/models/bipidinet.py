@@ -47,12 +47,12 @@ class BiPiDiNetConfig:
     clip: float = 1.0  # of the straight-through gradient
 
     def __post_init__(self) -> None:
-        _check_choice("architecture", self.architecture, CHANNELS)
-        _check_choice("depth", self.depth, BLOCKS)
-        _check_choice("stem", self.stem, STEMS)
-        _check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("architecture", self.architecture, CHANNELS)
+        check_choice("depth", self.depth, BLOCKS)
+        check_choice("stem", self.stem, STEMS)
+        check_choice("activation", self.activation, ACTIVATIONS)
         if self.fixed_lbp is not None:
-            _check_choice("fixed_lbp", self.fixed_lbp, FIXED_LBP)
+            check_choice("fixed_lbp", self.fixed_lbp, FIXED_LBP)
         pixel_pairs(self.kind)
         differing_channels(self.share, 1)
         differences = self.kind != "vanilla"
@@ -85,7 +85,8 @@ class BiPiDiNetConfig:
         return tuple(int(c) for c in scaled)
 
 
-def _check_choice(field: str, value: object, choices: object) -> None:
+def check_choice(field: str, value: object, choices: object) -> None:
+    """An error unless a config's value is one of those that there are."""
     if value not in list(choices):  # type: ignore[call-overload]
         raise UserError(f"unknown {field} {value!r}; use one of {', '.join(map(str, choices))}")  # type: ignore[call-overload]
 
@@ -106,9 +107,9 @@ class FloatBlock(nn.Module):
 
     def __init__(self, in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig) -> None:
         super().__init__()
-        self.conv1 = _float_conv(in_channels, channels, stride, config)
+        self.conv1 = float_conv(in_channels, channels, stride, config.kind, config.share)
         self.norm1 = nn.BatchNorm2d(channels)
-        self.conv2 = _float_conv(channels, channels, 1, config)
+        self.conv2 = float_conv(channels, channels, 1, config.kind, config.share)
         self.norm2 = nn.BatchNorm2d(channels)
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or in_channels != channels:
@@ -121,11 +122,12 @@ class FloatBlock(nn.Module):
         return F.relu(y + self.shortcut(x))
 
 
-def _float_conv(in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig) -> nn.Conv2d:
-    if config.kind == "vanilla":
+def float_conv(in_channels: int, channels: int, stride: int, kind: str, share: float) -> nn.Conv2d:
+    """3x3, without a bias; pixel differences in a share of the channels, if any."""
+    if kind == "vanilla":
         return nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
-    padding = pixel_pairs(config.kind).support // 2
-    return PDConv2d(in_channels, channels, 3, stride, padding, bias=False, kind=config.kind, share=config.share)
+    padding = pixel_pairs(kind).support // 2
+    return PDConv2d(in_channels, channels, 3, stride, padding, bias=False, kind=kind, share=share)
 
 
 class BinaryUnit(nn.Module):
@@ -190,7 +192,7 @@ def _block(in_channels: int, channels: int, stage: int, block: int, config: BiPi
     if config.architecture == "plain":
         return [FloatBlock(in_channels, channels, stride, config)]
     if config.architecture == "before":
-        first = BinaryUnit(_mixed(in_channels, channels, stride, config), _projection(in_channels, channels, stride))
+        first = BinaryUnit(_mixed(in_channels, channels, stride, config), projection(in_channels, channels, stride))
         return [first, BinaryUnit(_mixed(channels, channels, 1, config), nn.Identity())]
     if block > 0:
         return [BinaryUnit(_mixed(channels, channels, 1, config), nn.Identity()) for _ in range(2)]
@@ -222,7 +224,8 @@ def _mixed(in_channels: int, channels: int, stride: int, config: BiPiDiNetConfig
     )
 
 
-def _projection(in_channels: int, channels: int, stride: int) -> nn.Module:
+def projection(in_channels: int, channels: int, stride: int) -> nn.Module:
+    """The shortcut of a binary unit: average pooling, float 1x1 and batch norm where the shape changes."""
     if stride == 1:
         return nn.Identity()
     # Odd sides: the last window is cut, so that pooling and a strided convolution agree on the size.

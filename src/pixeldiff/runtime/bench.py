@@ -26,6 +26,8 @@ from pixeldiff.machine import run_python
 from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.faces import FaceEmbedder
+from pixeldiff.runtime.packed_file import PackedFile
 from pixeldiff.runtime.stream import detect_files, share
 
 SIZES = ((224, 224), (321, 481))  # height, width
@@ -63,9 +65,21 @@ def measure_classes(
 ) -> dict[str, Any]:
     """Latency of a classifier on one picture of its own size."""
     network = PackedClassifier(path, threads)
-    side = network.file.preprocessing.size
-    batch = network.normalise(synthetic_picture(side, side)[None])
-    return {"latency": {f"{side}x{side}": latencies({"runtime": network.run, **others}, batch)}}
+    return _packed_latency(network.file, network.run, others)
+
+
+def measure_faces(
+    path: Path, threads: int, pictures: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Latency of a network for faces on one aligned picture, without its mirror image."""
+    network = FaceEmbedder(path, threads)
+    return _packed_latency(network.file, network.run, others)
+
+
+def _packed_latency(file: PackedFile, run: Network, others: Mapping[str, Network]) -> dict[str, Any]:
+    height, width = file.preprocessing.size
+    batch = file.preprocessing.normalise(synthetic_picture(height, width)[None])
+    return {"latency": {f"{width}x{height}": latencies({"runtime": run, **others}, batch)}}
 
 
 def _batch(detector: EdgeDetector, size: tuple[int, int]) -> FloatMap:

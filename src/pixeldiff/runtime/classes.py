@@ -69,18 +69,14 @@ class PackedClassifier:
     def prepare(self, image: Source) -> NDArray[np.uint8]:
         """A picture's centre square in the network's size."""
         loaded = pictures.as_8_bit(pictures.load(image))
-        return pictures.centre_square(loaded, self.file.preprocessing.size, self.file.preprocessing.crop)
+        seen = self.file.preprocessing
+        return pictures.centre_square(loaded, seen.size[0], seen.crop or 1.0)
 
     def logits(self, batch: NDArray[np.uint8]) -> Floats:
         """Class logits of prepared pictures, uint8 (N, H, W, 3)."""
         if batch.ndim != 4 or batch.shape[-1] != 3 or batch.dtype != np.uint8 or 0 in batch.shape:
             raise UserError(f"a batch is uint8 (N, H, W, 3), got {batch.dtype} {batch.shape}")
-        return self.run(self.normalise(batch))
-
-    def normalise(self, batch: NDArray[np.uint8]) -> Floats:
-        """The same arithmetic as in training, to the last bit: a sign can hang on it."""
-        mean, std = (np.array(v, np.float32) * 255 for v in (self.file.preprocessing.mean, self.file.preprocessing.std))
-        return (batch - mean) / std
+        return self.run(self.file.preprocessing.normalise(batch))
 
     def _best(self, logits: Floats, top: int) -> list[Prediction]:
         order = np.argsort(-logits, kind="stable")[:top]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pixeldiff import _native
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.packed_file import Binary, Conv, Layer, Linear, MaxPool, PackedFile, Replica
+from pixeldiff.runtime.packed_file import Binary, Conv, FlattenLinear, Layer, Linear, MaxPool, PackedFile, Replica
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint64] | None  # packed signs, where the layer before has made them
@@ -47,6 +47,8 @@ def _step(file: PackedFile, index: int, layer: Layer, threads: int) -> Step:
         return lambda x, bits: (_native.max_pool(x, threads), None)
     if isinstance(layer, Linear):
         return _linear(layer, own["weight"], own["bias"], threads)
+    if isinstance(layer, FlattenLinear):
+        return _flatten_linear(layer, own["weight"], own["bias"], threads)
     return _binary(layer, own, threads)
 
 
@@ -54,6 +56,13 @@ def _linear(layer: Linear, weight: Floats, bias: Floats, threads: int) -> Step:
     norm = np.stack([np.ones(layer.outputs, np.float32), bias])
     conv = _native.FloatConv(weight[:, :, None, None], 1, norm)
     return lambda x, bits: (conv(x.mean((1, 2), keepdims=True), threads), None)
+
+
+def _flatten_linear(layer: FlattenLinear, weight: Floats, bias: Floats, threads: int) -> Step:
+    norm = np.stack([np.ones(layer.outputs, np.float32), bias])
+    flat = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(layer.outputs, -1)  # maps are channels last
+    conv = _native.FloatConv(flat[:, :, None, None], 1, norm)
+    return lambda x, bits: (conv(x.reshape(len(x), 1, 1, -1), threads), None)
 
 
 def _binary(layer: Binary, own: dict[str, Any], threads: int) -> Step:

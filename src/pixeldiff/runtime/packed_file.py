@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pixeldiff.errors import UserError
 from pixeldiff.weights.description import Fields, normalisation, whole
 from pixeldiff.weights.tensor_file import Shapes, Tensors, read_tensors, split
 
 FORMAT = "pixeldiff-packed"
-VERSION = 1
+VERSIONS = (1, 2)  # 2 has flatten_linear, and pictures that are no square
 
 MOST_LAYERS = 1000
 MOST_VALUES = 2**26  # of a map between layers: a quarter of a gigabyte
@@ -26,12 +29,20 @@ Pair = tuple[int, int, int, int]  # plus row, plus column, minus row, minus colu
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The centre square, `crop` of the short side, goes to `size` x `size`; then (x - mean) / std of x in [0, 1]."""
+    """A picture of height and width `size`; then (x - mean) / std of x in [0, 1].
 
-    size: int
-    crop: float
+    With a `crop` it is a square: the centre, `crop` of the short side, resized. Without one it is an aligned face.
+    """
+
+    size: tuple[int, int]
+    crop: float | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def normalise(self, batch: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """uint8 (N, H, W, 3) by the same arithmetic as in training, to the last bit: a sign can hang on it."""
+        mean, std = (np.array(v, np.float32) * 255 for v in (self.mean, self.std))
+        return (batch - mean) / std
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,23 @@ class Linear:
         return {"weight": ("F32", (self.outputs, self.inputs)), "bias": ("F32", (self.outputs,))}
 
 
-Layer = Conv | MaxPool | Binary | Linear
+@dataclass(frozen=True)
+class FlattenLinear:
+    """A linear layer over all pixels of a map of `height` x `width`: an embedding."""
+
+    inputs: int
+    outputs: int
+    height: int
+    width: int
+
+    def tensors(self) -> Shapes:
+        return {
+            "weight": ("F32", (self.outputs, self.inputs, self.height, self.width)),
+            "bias": ("F32", (self.outputs,)),
+        }
+
+
+Layer = Conv | MaxPool | Binary | Linear | FlattenLinear
 
 
 @dataclass(frozen=True)
@@ -141,11 +168,14 @@ def parse_packed(content: bytes) -> PackedFile:
     table, described, data = split(content, "packed network")
     if described.get("format") != FORMAT:
         raise UserError(f"it is no packed network of pixeldiff (format {described.get('format')!r})")
-    if described.get("version") != VERSION:
+    version = described.get("version")
+    if isinstance(version, bool) or version not in VERSIONS:
         raise UserError(
-            f"its format version is {described.get('version')!r}, this pixeldiff reads {VERSION}; update it"
+            f"its format version is {version!r}, this pixeldiff reads {' and '.join(map(str, VERSIONS))}; update it"
         )
     layers = _parse_layers(described)
+    if version == 1 and isinstance(layers[-1], FlattenLinear):
+        raise UserError("its format version is 1, which has no flatten_linear; export it again")
     labels = _parse_labels(described, layers[-1].outputs)
     wanted: Shapes = {f"{i}.{name}": kind for i, layer in enumerate(layers) for name, kind in layer.tensors().items()}
     tensors = read_tensors(table, data, wanted)
@@ -159,20 +189,30 @@ def parse_packed(content: bytes) -> PackedFile:
 
 def _parse_preprocessing(described: Fields) -> Preprocessing:
     fields = Fields(described.value("preprocessing"), "the preprocessing")
-    size, crop = fields.whole("size", 1, 4096), fields.number("crop")
+    mean, std = normalisation(described.table)
+    size = fields.value("size")
+    if described.table["version"] > 1 and isinstance(size, list):
+        height, width = (whole(side, 1, 4096, "'size' of the preprocessing") for side in (size + [None] * 2)[:2])
+        return Preprocessing((height, width), None, mean, std)
+    side, crop = fields.whole("size", 1, 4096), fields.number("crop")
     if not 0 < crop <= 1:
         raise UserError("the preprocessing needs a crop above 0 and up to 1")
-    mean, std = normalisation(described.table)
-    return Preprocessing(size, crop, mean, std)
+    return Preprocessing((side, side), crop, mean, std)
 
 
-def _check_maps(side: int, layers: tuple[Layer, ...]) -> None:
-    """No layer makes a map that would not fit the memory of a small machine."""
+def _check_maps(size: tuple[int, int], layers: tuple[Layer, ...]) -> None:
+    """No layer makes a map that would not fit the memory of a small machine; a flattened one is as large as it says."""
+    height, width = size
     for index, layer in enumerate(layers):
-        side = -(-side // (2 if isinstance(layer, MaxPool) else getattr(layer, "stride", 1)))
-        if side**2 * layer.outputs > MOST_VALUES and not isinstance(layer, Linear):
+        stride = 2 if isinstance(layer, MaxPool) else getattr(layer, "stride", 1)
+        height, width = -(-height // stride), -(-width // stride)
+        if isinstance(layer, FlattenLinear) and (layer.height, layer.width) != (height, width):
             raise UserError(
-                f"layer {index} makes a map of {side}x{side}x{layer.outputs}, more than {MOST_VALUES} values"
+                f"layer {index} takes a map of {layer.height}x{layer.width}, the one before gives {height}x{width}"
+            )
+        if height * width * layer.outputs > MOST_VALUES and not isinstance(layer, Linear | FlattenLinear):
+            raise UserError(
+                f"layer {index} makes a map of {height}x{width}x{layer.outputs}, more than {MOST_VALUES} values"
             )
 
 
@@ -195,7 +235,7 @@ def _parse_layers(described: dict[str, Any]) -> tuple[Layer, ...]:
         before = layers[-1].outputs if layers else 3
         if layer.inputs != before:
             raise UserError(f"layer {index} takes {layer.inputs} channels, the one before gives {before}")
-        if isinstance(layer, Linear) != (index == len(listed) - 1):
+        if isinstance(layer, Linear | FlattenLinear) != (index == len(listed) - 1):
             raise UserError("a network ends in its only linear layer")
         layers.append(layer)
     return tuple(layers)
@@ -206,6 +246,8 @@ def _parse_layer(fields: Fields) -> Layer:
     inputs, outputs = (fields.whole(key, 1, 65535) for key in ("inputs", "outputs"))
     if kind == "linear":
         return Linear(inputs, outputs)
+    if kind == "flatten_linear":
+        return FlattenLinear(inputs, outputs, fields.whole("height", 1, 4096), fields.whole("width", 1, 4096))
     if kind == "max_pool":
         if inputs != outputs:
             raise UserError(f"{fields.what} pools {inputs} channels into {outputs}")

@@ -41,7 +41,10 @@ def best(task: str) -> str:
     """The shipped network with the highest score of a task."""
     scores = {name: cards()[name][next(iter(find_task(task).scores))] for name in shipped(task)}
     if not scores:
-        raise UserError(f"no network for {task} is shipped with this version; give a file with --model")
+        raise UserError(
+            f"no network for {task} is shipped with this version; train one (pixeldiff recipes names how) and give its "
+            "file with --model"
+        )
     return max(scores, key=scores.__getitem__)
 
 

@@ -1,6 +1,8 @@
-"""What both tasks do with a batch of pictures."""
+"""What tasks do with a batch of pictures."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,8 +10,8 @@ from torch import Tensor
 from pixeldiff.image import MEAN, STD
 
 
-def normalise(images: Tensor) -> Tensor:
+def normalise(images: Tensor, means: Sequence[float] = MEAN, stds: Sequence[float] = STD) -> Tensor:
     """uint8 RGB (N, 3, H, W) as the networks want it."""
-    mean = torch.tensor(MEAN, device=images.device).view(3, 1, 1) * 255
-    std = torch.tensor(STD, device=images.device).view(3, 1, 1) * 255
+    mean = torch.tensor(means, device=images.device).view(3, 1, 1) * 255
+    std = torch.tensor(stds, device=images.device).view(3, 1, 1) * 255
     return (images - mean) / std

@@ -1,0 +1,323 @@
+"""Faces on disk: a folder per person to train on, and the published lists of pairs to be judged.
+
+    people    <root>/<person>/**/*.jpg, as CASIA-WebFace, CFP and IMFDB are
+    lfw       pairs.txt, and <name>/<name>_0001.jpg in any copy (originals, deep-funneled, crops)
+    cfp-ff    Pair_list_F.txt, Pair_list_P.txt and Split/FF/<fold>/{same,diff}.txt, here or in Protocol/; pictures
+    cfp-fp    <person>/{frontal,profile}/NN.jpg, here or in Data/Images/; FP compares frontal with profile
+    ytf       splits.txt, and a folder of frames per video, <name>/<number>/, here or in aligned_images_DB/
+    calfw     pairs_CALFW.txt, pairs_CPLFW.txt: two lines a pair, "file label"; pictures here, in images/ or in
+    cplfw     "aligned images"/
+    pairs     pairs.txt in LFW's manner, or lines "picture picture 1" (one person) and "... 0" (two)
+
+A picture may have any suffix, whatever a list says: copies are converted.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixeldiff.data.lists import find_root, list_columns, list_pictures, read_list, shortened, visible
+from pixeldiff.errors import UserError
+from pixeldiff.image import SUFFIXES
+
+FOLDS = 10
+ORIGINS = {
+    "lfw": "LFW with its pairs.txt, http://vis-www.cs.umass.edu/lfw",
+    "cfp-ff": "CFP, Celebrities in Frontal-Profile, http://www.cfpw.io",
+    "cfp-fp": "CFP, Celebrities in Frontal-Profile, http://www.cfpw.io",
+    "ytf": "YouTube Faces with its splits.txt, https://www.cs.tau.ac.il/~wolf/ytfaces",
+    "calfw": "CALFW, http://whdeng.cn/CALFW",
+    "cplfw": "CPLFW, http://whdeng.cn/CPLFW",
+    "pairs": "a folder of your pictures with a pairs.txt",
+}
+_VIDEO_FOLDERS = ("aligned_images_DB", "frame_images_DB")
+
+Item = tuple[Path, ...]  # one picture, or the frames of a video
+
+
+@dataclass(frozen=True)
+class People:
+    """Pictures to train on, each with the number of its person."""
+
+    files: tuple[Path, ...]
+    labels: NDArray[np.int64]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs to be judged: numbers of two items, whether they show one person, and the fold, counted from 1."""
+
+    items: tuple[Item, ...]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    same: NDArray[np.bool_]
+    folds: NDArray[np.int64]
+
+    def only(self, folds: Sequence[int]) -> Pairs:
+        """Those of some folds."""
+        chosen = np.isin(self.folds, folds)
+        if not chosen.any():
+            raise UserError(f"there is no fold {', '.join(map(str, folds))}; there are {_numbers(self.folds)}")
+        return self.take(np.flatnonzero(chosen))
+
+    def take(self, rows: NDArray[np.int64]) -> Pairs:
+        """Some of the pairs, and the items that occur in them."""
+        used, places = np.unique(np.stack([self.left[rows], self.right[rows]]), return_inverse=True)
+        left, right = places.reshape(2, -1)
+        return Pairs(tuple(self.items[i] for i in used), left, right, self.same[rows], self.folds[rows])
+
+    def present(self) -> Pairs:
+        """Those whose items are both there."""
+        there = np.array([bool(item) for item in self.items])
+        return self.take(np.flatnonzero(there[self.left] & there[self.right]))
+
+
+def _numbers(folds: NDArray[np.int64]) -> str:
+    return ", ".join(map(str, np.unique(folds)))
+
+
+# --- people ---------------------------------------------------------------------------------------------------------
+
+
+def find_people(roots: Sequence[str | Path], leave_out: Iterable[str] = ()) -> People:
+    """Everybody who has a folder in one of the roots, but for those who are left out.
+
+    `leave_out` holds names, patterns ("4[1-9]?") and files with a name per line (they end in .txt).
+    """
+    patterns = [name for entry in leave_out for name in _left_out(entry)]
+    folders = [
+        (folder, f"{root.name}/{folder.name}")
+        for root in (
+            find_root(root, "a folder of pictures per person, aligned: pixeldiff faces align") for root in roots
+        )
+        for folder in visible(root)
+        if folder.is_dir() and not any(fnmatch.fnmatchcase(folder.name, pattern) for pattern in patterns)
+    ]
+    people = [(name, pictures) for folder, name in folders if (pictures := _pictures_below(folder))]
+    if len(people) < 2:
+        told = " and ".join(map(str, roots))
+        raise UserError(f"{told} holds pictures of {len(people)} people, training takes two at least: a folder each")
+    labels = [label for label, (_, pictures) in enumerate(people) for _ in pictures]
+    files = tuple(file for _, pictures in people for file in pictures)
+    return People(files, np.array(labels, np.int64), tuple(name for name, _ in people))
+
+
+def _left_out(entry: str) -> list[str]:
+    if not entry.endswith(".txt"):
+        return [entry]
+    return [line.strip() for line in read_list(Path(entry)).splitlines() if line.strip()]
+
+
+def _pictures_below(folder: Path) -> list[Path]:
+    """Of a person: their pictures, also in folders below (CFP's frontal and profile)."""
+    below = [picture for inner in visible(folder) if inner.is_dir() for picture in _pictures_below(inner)]
+    return [*list_pictures(folder), *below]
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------------
+
+
+class _Collector:
+    """Pairs as they are read; each item gets a number when it is first named. What is missing is told at the end."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.numbers: dict[Path, int] = {}
+        self.items: list[Item] = []
+        self.rows: list[tuple[int, int, bool, int]] = []
+        self.missing: list[str] = []
+
+    def add(self, left: Path, right: Path, same: bool, fold: int, find: Callable[[Path], Item]) -> None:
+        self.rows.append((self._number(left, find), self._number(right, find), same, fold))
+
+    def _number(self, path: Path, find: Callable[[Path], Item]) -> int:
+        if path not in self.numbers:
+            self.numbers[path] = len(self.items)
+            self.items.append(find(path))
+            if not self.items[-1]:
+                self.missing.append(str(path))
+        return self.numbers[path]
+
+    def pairs(self, origin: str) -> Pairs:
+        if not self.rows:
+            raise UserError(f"{self.source} lists no pairs; get it again: {origin}")
+        left, right, same, folds = (np.array(column) for column in zip(*self.rows, strict=True))
+        if same.all() or not same.any():
+            raise UserError(
+                f"{self.source} has pairs of {'one person' if same.all() else 'two people'} only; both count"
+            )
+        return Pairs(tuple(self.items), left, right, same, folds)
+
+
+def read_pairs(dataset: str, data: str | Path, lists: str | Path | None = None, *, incomplete: bool = False) -> Pairs:
+    """The pairs of a data set in the folder `data`; its lists are there, or in the folder `lists`.
+
+    A picture that is missing is an error, or, if `incomplete` is fine, an item without files.
+    """
+    origin = ORIGINS[dataset]
+    root = find_root(data, origin)
+    found = READERS[dataset](root, root if lists is None else find_root(lists, origin), dataset)
+    pairs = found.pairs(origin)
+    if found.missing and (not incomplete or len(found.missing) == len(found.items)):
+        raise UserError(
+            f"{found.source} names {len(found.missing)} pictures that are not there: {shortened(found.missing, 3)}; "
+            f"get them: {origin}"
+        )
+    return pairs
+
+
+def _the_list(folder: Path, name: str, dataset: str) -> Path:
+    """A list in the folder, in its Protocol, or beside it, as archives unpack."""
+    for place in (folder, folder / "Protocol", folder.parent):
+        if (place / name).is_file():
+            return place / name
+    raise UserError(
+        f"no {name} in {folder}; it belongs to {ORIGINS[dataset]}; if it lies elsewhere give --lists FOLDER"
+    )
+
+
+def _picture(path: Path) -> Item:
+    """The picture of that name, whatever its suffix; empty if there is none."""
+    for suffix in (path.suffix, *SUFFIXES):
+        if os.path.isfile(found := path.with_suffix(suffix)):  # also of a name too long for a file
+            return (found,)
+    return ()
+
+
+def _frames(path: Path) -> Item:
+    return tuple(list_pictures(path)) if os.path.isdir(path) else ()
+
+
+def _lines(path: Path) -> list[tuple[str, list[str]]]:
+    """The lines of a list that are not empty: where each is, for a message, and its columns."""
+    lines = enumerate(read_list(path).splitlines(), 1)
+    return [(f"{path}, line {number}", list_columns(line)) for number, line in lines if line.strip()]
+
+
+def _count(where: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UserError(f"{where}: {text[:40]!r} is no number")
+    return int(text)
+
+
+def _flag(where: str, text: str) -> bool:
+    if text not in ("0", "1"):
+        raise UserError(f"{where}: a pair ends in 1 (one person) or 0 (two), not {text[:40]!r}")
+    return text == "1"
+
+
+def _lfw(root: Path, lists: Path, dataset: str) -> _Collector:
+    source = _the_list(lists, "pairs.txt", dataset)
+    (where, head), *rows = _lines(source) or [("", [])]
+    if len(head) not in (1, 2):
+        raise UserError(f"{source} does not begin with the number of folds and pairs, as LFW's does")
+    size = _count(where, head[-1])
+    folds = _count(where, head[0]) if len(head) == 2 else 1
+    if len(rows) != 2 * folds * size:
+        raise UserError(f"{source} has {len(rows)} pairs, its first line says {2 * folds * size}; get it again")
+    found = _Collector(source)
+    for k, (where, columns) in enumerate(rows):
+        if len(columns) not in (3, 4):
+            raise UserError(f"{where}: a pair is 'name number number' or 'name number name number'")
+        first, second = columns[0], columns[-2] if len(columns) == 4 else columns[0]
+        one, two = (
+            root / name / f"{name}_{_count(where, number):04}.jpg"
+            for name, number in ((first, columns[1]), (second, columns[-1]))
+        )
+        found.add(one, two, len(columns) == 3, 1 + k // (2 * size), _picture)
+    return found
+
+
+def _cfp(root: Path, lists: Path, dataset: str) -> _Collector:
+    kinds = dataset[-2:].upper()  # FF or FP
+    pictures = root / "Data" / "Images" if (root / "Data" / "Images").is_dir() else root
+    listed = {kind: _cfp_list(_the_list(lists, f"Pair_list_{kind}.txt", dataset), pictures) for kind in set(kinds)}
+    split = _the_list(lists, f"Pair_list_{kinds[0]}.txt", dataset).parent / "Split" / kinds
+    folders = [folder for folder in visible(split) if folder.is_dir()] if split.is_dir() else []
+    found = _Collector(split)
+    for folder in folders:
+        fold = _count(str(folder), folder.name)
+        for name, same in (("same.txt", True), ("diff.txt", False)):
+            for where, columns in _lines(folder / name):
+                numbers = [_count(where, number) for number in "".join(columns).split(",")]
+                if len(numbers) != 2 or not all(n in listed[kind] for n, kind in zip(numbers, kinds, strict=True)):
+                    raise UserError(f"{where}: a pair is 'number,number' of Pair_list_{kinds[0]} and _{kinds[1]}.txt")
+                one, two = (listed[kind][number] for number, kind in zip(numbers, kinds, strict=True))
+                found.add(one, two, same, fold, _picture)
+    return found
+
+
+def _cfp_list(source: Path, pictures: Path) -> dict[int, Path]:
+    """Number -> picture: the last three parts of the path, <person>/{frontal,profile}/NN.jpg."""
+    rows = _lines(source)
+    if wrong := next((where for where, columns in rows if len(columns) != 2), None):
+        raise UserError(f"{wrong}: a line is 'number path'")
+    return {_count(where, number): pictures.joinpath(*Path(path).parts[-3:]) for where, (number, path) in rows}
+
+
+def _ytf(root: Path, lists: Path, dataset: str) -> _Collector:
+    source = _the_list(lists, "splits.txt", dataset)
+    videos = next((root / name for name in _VIDEO_FOLDERS if (root / name).is_dir()), root)
+    found = _Collector(source)
+    for number, line in enumerate(read_list(source).splitlines(), 1):
+        where, columns = f"{source}, line {number}", [column.strip() for column in line.split(",")]
+        if not line.strip() or (number == 1 and not columns[0].isdigit()):
+            continue  # the names of the columns
+        if len(columns) != 5:
+            raise UserError(f"{where}: a pair is 'split, first video, second video, svm label, is same'")
+        one, two = (videos / name for name in columns[1:3])
+        found.add(one, two, _flag(where, columns[4]), _count(where, columns[0]), _frames)
+    return found
+
+
+def _two_lines(root: Path, lists: Path, dataset: str) -> _Collector:
+    source = _the_list(lists, f"pairs_{dataset.upper()}.txt", dataset)
+    pictures = next((root / name for name in ("aligned images", "images") if (root / name).is_dir()), root)
+    rows = _lines(source)
+    if len(rows) % 2 or any(len(columns) != 2 for _, columns in rows):
+        raise UserError(f"{source} does not have two lines 'picture label' for each pair; get it again")
+    names = [
+        (where, first[0], second[0], first[1])
+        for (where, first), (_, second) in zip(rows[::2], rows[1::2], strict=True)
+    ]
+    return _in_folds(source, pictures, names)
+
+
+def _own(root: Path, lists: Path, dataset: str) -> _Collector:
+    source = _the_list(lists, "pairs.txt", dataset)
+    rows = _lines(source)
+    if rows and all(column.isdigit() for column in rows[0][1]):
+        return _lfw(root, lists, dataset)
+    if wrong := next((where for where, columns in rows if len(columns) != 3), None):
+        raise UserError(f"{wrong}: a pair is 'picture picture 1' (one person) or 'picture picture 0' (two)")
+    return _in_folds(source, root, [(where, *columns) for where, columns in rows])  # type: ignore[misc]
+
+
+def _in_folds(source: Path, root: Path, rows: Sequence[tuple[str, str, str, str]]) -> _Collector:
+    """Ten folds in the order of the list, each with a tenth of both kinds of pairs; fewer where there are few."""
+    flags = [_flag(where, label) for where, _, _, label in rows]
+    counts = {same: flags.count(same) for same in (True, False)}
+    folds, seen, found = max(1, min(FOLDS, *counts.values())), {True: 0, False: 0}, _Collector(source)
+    for (_, one, two, _), same in zip(rows, flags, strict=True):
+        found.add(root / one, root / two, same, 1 + seen[same] * folds // counts[same], _picture)
+        seen[same] += 1
+    return found
+
+
+READERS: dict[str, Callable[[Path, Path, str], _Collector]] = {
+    "lfw": _lfw,
+    "cfp-ff": _cfp,
+    "cfp-fp": _cfp,
+    "ytf": _ytf,
+    "calfw": _two_lines,
+    "cplfw": _two_lines,
+    "pairs": _own,
+}

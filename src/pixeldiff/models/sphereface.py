@@ -1,0 +1,168 @@
+"""The 20-layer network of SphereFace for faces: float, and binary with Bi-PDC (paper, sections 6.2 and 7.2).
+
+Aligned faces of 112 x 96 pixels go through four stages of 64, 128, 256 and 512 channels. A stage opens with a 3x3
+convolution of stride 2 and goes on with 1, 2, 4 and 1 pairs of 3x3 convolutions: 3 + 5 + 9 + 3 = 20. The last map,
+7 x 6, is flattened and a linear layer makes the embedding.
+
+    float    PReLU after each convolution, a shortcut round each pair, no batch norm, as in SphereFace
+    binary   the first convolution is float, with batch norm; all others are mixed binary layers with a shortcut round
+             each, which is average pooling, a float 1x1 convolution and batch norm where a stage opens
+
+`forward` returns embeddings, not yet of length 1. With `classes` people the network also has their weights, `head`,
+which only training uses.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from pixeldiff import image
+from pixeldiff.errors import UserError
+from pixeldiff.models.bipidinet import BinaryUnit, check_choice, float_conv, projection
+from pixeldiff.nn.binary import ACTIVATIONS, BinaryPDConv2d, RPReLU
+from pixeldiff.nn.layers import differing_channels
+from pixeldiff.nn.margin import AngularMargin
+from pixeldiff.nn.ops import pixel_pairs
+
+TASK = "faces"
+ARCHITECTURES = ("float", "binary")
+CHANNELS = (64, 128, 256, 512)
+PAIRS = (1, 2, 4, 1)
+REDUCTION = 2 ** len(CHANNELS)
+
+
+@dataclass(frozen=True)
+class SphereFaceConfig:
+    architecture: str = "binary"  # or float
+    kind: str = "central"  # of the differences; "vanilla" for none
+    share: float = 0.2  # xi, the part of the input channels that sees differences
+    width: float = 1.0  # factor on every channel count
+    embedding: int = 512
+    embedding_norm: bool = False  # batch norm after the linear layer; not in SphereFace, but quicker to train
+    classes: int = 0  # people to train on; 0 for a network that only embeds
+    activation: str = "sum"  # RPReLU after the sum of the branches, or one per "branch"
+    clip: float = 1.0  # of the straight-through gradient
+
+    def __post_init__(self) -> None:
+        check_choice("architecture", self.architecture, ARCHITECTURES)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        pixel_pairs(self.kind)
+        differing_channels(self.share, 1)
+        if (self.kind != "vanilla") != (self.share > 0):
+            raise UserError(
+                f"kind {self.kind!r} with share {self.share:g} would do nothing; kind 'vanilla' has share 0, any "
+                "other one above 0"
+            )
+        if self.architecture == "float" and self.activation != SphereFaceConfig.activation:
+            raise UserError("activation would do nothing in a float network")
+        if self.embedding < 1 or self.classes < 0 or not self.clip > 0:
+            raise UserError(
+                f"embedding and clip are positive and classes at least 0, got {self.embedding}, {self.clip} and "
+                f"{self.classes}"
+            )
+        self.channels  # noqa: B018 (checks the width)
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """Of the four stages."""
+        scaled = [c * self.width for c in CHANNELS]
+        if not (math.isfinite(self.width) and self.width > 0) or any(c != int(c) for c in scaled):
+            raise UserError(
+                f"width {self.width} does not give whole channel counts ({', '.join(f'{c:g}' for c in scaled)}); "
+                f"use a multiple of 1/{CHANNELS[0]}"
+            )
+        return tuple(int(c) for c in scaled)
+
+
+VARIANTS = {
+    "sphereface20": SphereFaceConfig("float", kind="vanilla", share=0.0),
+    "sphereface20_binary": SphereFaceConfig(kind="vanilla", share=0.0),
+    "sphereface20_bipdc": SphereFaceConfig(),
+}
+
+
+class FloatPair(nn.Module):
+    """Two 3x3 convolutions with PReLU, and a shortcut round them."""
+
+    def __init__(self, channels: int, config: SphereFaceConfig) -> None:
+        super().__init__()
+        self.convs = nn.Sequential(*_float(channels, channels, 1, config), *_float(channels, channels, 1, config))
+        for module in self.convs:
+            if isinstance(module, nn.Conv2d):
+                nn.init.normal_(module.weight, std=0.01)  # SphereFace's: a pair begins as little more than its shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.convs(x)
+        return y
+
+
+class SphereFace(nn.Module):
+    """Embeddings of normalised aligned faces, (N, 3, 112, 96)."""
+
+    def __init__(self, config: SphereFaceConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or SphereFaceConfig()
+        stage = _float_stage if config.architecture == "float" else _binary_stage
+        widths = (3, *config.channels)
+        self.stages = nn.ModuleList(stage(widths[k], widths[k + 1], pairs, config) for k, pairs in enumerate(PAIRS))
+        self.last_map = (image.FACE[0] // REDUCTION, image.FACE[1] // REDUCTION)
+        self.embed = nn.Linear(widths[-1] * math.prod(self.last_map), config.embedding)
+        self.norm = nn.BatchNorm1d(config.embedding) if config.embedding_norm else nn.Identity()
+        self.head = AngularMargin(config.embedding, config.classes) if config.classes else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if tuple(x.shape[2:]) != image.FACE:
+            wanted, given = (" x ".join(map(str, size)) for size in (image.FACE, x.shape[2:]))
+            raise UserError(f"this network takes aligned faces of {wanted} pixels, got {given}")
+        for stage in self.stages:
+            x = stage(x)
+        y: Tensor = self.norm(self.embed(x.flatten(1)))
+        return y
+
+
+def _float(in_channels: int, channels: int, stride: int, config: SphereFaceConfig) -> list[nn.Module]:
+    conv = float_conv(in_channels, channels, stride, config.kind, config.share)
+    nn.init.xavier_uniform_(conv.weight)
+    return [conv, nn.PReLU(channels)]
+
+
+def _float_stage(in_channels: int, channels: int, pairs: int, config: SphereFaceConfig) -> nn.Sequential:
+    return nn.Sequential(
+        *_float(in_channels, channels, 2, config), *(FloatPair(channels, config) for _ in range(pairs))
+    )
+
+
+def _binary_stage(in_channels: int, channels: int, pairs: int, config: SphereFaceConfig) -> nn.Sequential:
+    if in_channels == 3:
+        conv = nn.Conv2d(3, channels, 3, 2, 1, bias=False)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        opening: list[nn.Module] = [conv, nn.BatchNorm2d(channels), RPReLU(channels)]
+    else:
+        opening = [BinaryUnit(_mixed(in_channels, channels, 2, config), projection(in_channels, channels, 2))]
+    units = (BinaryUnit(_mixed(channels, channels, 1, config), nn.Identity()) for _ in range(2 * pairs))
+    return nn.Sequential(*opening, *units)
+
+
+def _mixed(in_channels: int, channels: int, stride: int, config: SphereFaceConfig) -> BinaryPDConv2d:
+    return BinaryPDConv2d(
+        in_channels,
+        channels,
+        3,
+        stride,
+        kind=config.kind,
+        share=config.share,
+        activation=config.activation,
+        clip=config.clip,
+    )
+
+
+def build(config: SphereFaceConfig) -> SphereFace:
+    return SphereFace(config)
+
+
+def preprocessing(config: SphereFaceConfig) -> dict[str, Any]:
+    return image.face_preprocessing()

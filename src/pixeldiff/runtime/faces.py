@@ -1,0 +1,79 @@
+"""FaceEmbedder: faces as unit vectors, by a 1-bit network; the cosine of two says how alike they are.
+
+FaceEmbedder("model.pdn")(image)            # path, Pillow image or array in; a vector of length 1 out
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixeldiff import weights
+from pixeldiff.errors import UserError
+from pixeldiff.image import Source
+from pixeldiff.machine import cores
+from pixeldiff.runtime.alignment import FaceAligner, NoFaceError
+from pixeldiff.runtime.packed import Floats, PackedNetwork
+from pixeldiff.runtime.packed_file import FlattenLinear, read_packed
+
+TASK = "faces"
+_BATCH = 16  # pictures that go through together
+
+
+class FaceEmbedder:
+    """A network ready to run. `model` is a shipped name or a .pdn file.
+
+    One embedder may be called from several threads; `streams` says how many at once, and they share the cores unless
+    `threads` says how many each may use.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], threads: int | None = None, streams: int = 1) -> None:
+        if (threads is not None and threads < 1) or streams < 1:
+            raise UserError(f"threads and streams are at least 1, got {threads} and {streams}")
+        path, _ = weights.runnable(model, TASK)
+        self.file = read_packed(path)
+        if not isinstance(self.file.layers[-1], FlattenLinear):
+            raise UserError(f"{path} says that it is for faces, but ends in classes; export it again")
+        self.name = self.file.name
+        self.size = 2 * self.file.layers[-1].outputs  # numbers in a vector
+        self.run = PackedNetwork(self.file, threads or max(1, cores() // streams))
+        self.align = FaceAligner()
+
+    @overload
+    def __call__(self, image: list[Any] | tuple[Any, ...]) -> list[Floats]: ...
+
+    @overload
+    def __call__(self, image: Source) -> Floats: ...
+
+    def __call__(self, image: Source | list[Any] | tuple[Any, ...]) -> Floats | list[Floats]:
+        """The vector of the face in a picture; for a list of pictures a list of vectors."""
+        many = image if isinstance(image, list | tuple) else [image]
+        results: list[Floats] = []
+        for start in range(0, len(many), _BATCH):
+            results += [*self.embed(np.stack([self.prepare(one) for one in many[start : start + _BATCH]]))]
+        return results if many is image else results[0]
+
+    def prepare(self, image: Source) -> NDArray[np.uint8]:
+        """The aligned face in a picture; a picture of the network's size is one already."""
+        return self.align(image).picture
+
+    def find(self, image: Source) -> NDArray[np.uint8] | None:
+        """As `prepare`, but None where no face is found."""
+        try:
+            return self.prepare(image)
+        except NoFaceError:
+            return None
+
+    def embed(self, faces: NDArray[np.uint8]) -> Floats:
+        """Unit vectors (N, size) of aligned faces, uint8 (N, H, W, 3): of each picture and its mirror image, joined."""
+        height, width = self.file.preprocessing.size
+        if faces.ndim != 4 or faces.shape[1:] != (height, width, 3) or faces.dtype != np.uint8 or not len(faces):
+            raise UserError(f"aligned faces are uint8 (N, {height}, {width}, 3), got {faces.dtype} {faces.shape}")
+        x = self.file.preprocessing.normalise(faces)
+        both = self.run(np.concatenate([x, np.ascontiguousarray(x[:, :, ::-1])]))
+        joined = np.concatenate([both[: len(x)], both[len(x) :]], 1)
+        unit: Floats = joined / np.maximum(np.linalg.norm(joined, axis=1, keepdims=True), np.float32(1e-12))
+        return unit

@@ -1,0 +1,77 @@
+"""Verification scores against their definitions, by counting."""
+
+import numpy as np
+import pytest
+
+from pixeldiff.metrics.faces import auc, best_threshold, fold_accuracies, roc, summarise
+
+
+def made_up(rng, n=400, digits=None):
+    same = rng.random(n) < 0.5
+    scores = rng.normal(size=n) + same
+    return (scores if digits is None else scores.round(digits)), same
+
+
+def accuracy(scores, same, threshold):
+    return np.mean((scores >= threshold) == same)
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+def test_auc_counts_pairs_of_pairs(rng, digits):
+    scores, same = made_up(rng, digits=digits)
+    more = scores[same][:, None] - scores[~same]
+    assert auc(scores, same) == pytest.approx(np.mean(more > 0) + np.mean(more == 0) / 2)
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+def test_auc_is_that_of_scikit_learn(rng, digits):
+    metrics = pytest.importorskip("sklearn.metrics")
+    scores, same = made_up(rng, digits=digits)
+    assert auc(scores, same) == pytest.approx(metrics.roc_auc_score(same, scores), abs=1e-12)
+    false, true, thresholds = roc(scores, same)
+    theirs = metrics.roc_curve(same, scores, drop_intermediate=False)
+    for ours, expected in zip((false, true, thresholds), theirs, strict=True):
+        np.testing.assert_allclose(ours, expected)
+
+
+@pytest.mark.parametrize("digits", [None, 1, 0])
+def test_no_threshold_is_better_than_the_best(rng, digits):
+    for n in (1, 2, 7, 100):
+        scores, same = made_up(rng, n, digits)
+        tried = [*scores, scores.max() + 1]
+        assert accuracy(scores, same, best_threshold(scores, same)) == max(accuracy(scores, same, t) for t in tried)
+
+
+def test_a_fold_is_judged_by_the_others(rng):
+    scores, same = made_up(rng, 90)
+    folds = np.arange(90) % 3 + 1
+    expected = [
+        accuracy(scores[folds == k], same[folds == k], best_threshold(scores[folds != k], same[folds != k]))
+        for k in (1, 2, 3)
+    ]
+    assert fold_accuracies(scores, same, folds).tolist() == expected
+    one = fold_accuracies(scores, same, np.ones(90, int))
+    assert one.tolist() == [accuracy(scores, same, best_threshold(scores, same))]
+
+
+def test_rates_are_those_of_the_curve(rng):
+    scores, same = made_up(rng, 3000)
+    found = summarise(scores, same, np.arange(3000) % 10)
+    for rate, percent in found["tar"].items():
+        accepted = [t for t in scores if np.mean(scores[~same] >= t) <= float(rate)]
+        assert percent == pytest.approx(100 * np.mean(scores[same] >= min(accepted)))
+    gaps = [(abs(np.mean(scores[~same] >= t) - np.mean(scores[same] < t)), t) for t in scores]
+    assert found["eer"] == pytest.approx(100 * np.mean(scores[same] < min(gaps)[1]), abs=0.1)
+    assert found["accuracy_error"] == pytest.approx(
+        100 * fold_accuracies(scores, same, np.arange(3000) % 10).std(ddof=1) / 10**0.5
+    )
+
+
+def test_a_perfect_network_has_perfect_scores():
+    scores, same = np.array([0.9, 0.8, 0.2, 0.1]), np.array([True, True, False, False])
+    found = summarise(scores, same, np.array([1, 2, 1, 2]))
+    assert (found["accuracy"], found["auc"], found["eer"], found["tar"]["0.001"]) == (100, 1, 0, 100)
+    assert found["threshold"] == pytest.approx(0.5)
+    assert (found["true_accepts"], found["false_accepts"]) == (100, 0)
+    turned = summarise(-scores, same, np.array([1, 2, 1, 2]))
+    assert (turned["auc"], turned["eer"]) == (0, 100)
