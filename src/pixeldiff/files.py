@@ -88,7 +88,7 @@ def _named(given: str, suffixes: Collection[str], out: str | None, found: Found)
     if path == STREAM:
         return [(STREAM if given == "-" else path.absolute(), None)]
     if path.is_dir():
-        files = list(_below(path, out, found.missing))
+        files = list(search_folder(path, out, found.missing))
         found.others.update(one.suffix.lower() for one in files if one.suffix.lower() not in suffixes)
         return [(one, path) for one in files if one.suffix.lower() in suffixes]
     if path.exists():
@@ -97,7 +97,10 @@ def _named(given: str, suffixes: Collection[str], out: str | None, found: Found)
     return [(hit, None) for hit in hits if hit.is_file() and not is_result(hit)]
 
 
-def _below(folder: Path, out: str | None, missing: dict[str, str]) -> Iterator[Path]:
+def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Iterator[Path]:
+    """The files below a folder, folder by folder and in order; not those in `out`, hidden ones, nor our own results.
+    `missing` hears of what may not be looked into."""
+
     def closed(error: OSError) -> None:
         missing[str(error.filename)] = f"cannot look into {error.filename} ({error.strerror}); check its permissions"
 

@@ -20,6 +20,8 @@ from PIL import Image, features
 from pixeldiff import image, weights
 from pixeldiff.data import maps, truth
 from pixeldiff.data.cifar import read_cifar100
+from pixeldiff.data.faces import read_pairs
+from pixeldiff.data.landmarks import read_landmarks
 from pixeldiff.export.onnx import export_onnx
 from pixeldiff.export.packed import pack_model
 from pixeldiff.models import saving as checkpoint
@@ -32,6 +34,7 @@ from pixeldiff.robustness.results import Results, conditions
 from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.runtime.gallery import Gallery, Picture
 from pixeldiff.runtime.video import detect_video
 from pixeldiff.training import recipe
 from pixeldiff.training.recipe_file import read_file
@@ -159,6 +162,36 @@ def _texts() -> dict[str, Format]:
         "results": Format("case.json", (cells,), (Results.load, _resume), mutate.json_text),
         "card": Format("case.json", (json.dumps(card).encode(),), (_read_card,), mutate.json_text),
     }
+
+
+def _faces() -> dict[str, Format]:
+    """Lists of pairs, five points, and the embeddings of a folder."""
+    (png,) = _saved("PNG", "L")
+    points = " ".join(map(str, range(10)))
+    table = json.dumps({"a/01": [[k, k + 1.5] for k in range(5)], "b": list(range(10))}).encode()
+    lines = f"2\nname x y\na/01.jpg {points}\nb.png,{points.replace(' ', ',')}\n".encode()
+    beside = {f"ann_{k:04}.png": png for k in (1, 2)}
+    pairs = b"ann_0001.png ann_0002.png 1\nann_0001.png ann_0001.jpg 0\n"
+    return {
+        "points": Format("case.txt", (lines, table), (read_landmarks,), mutate.json_text, 20),
+        "pairs": Format("pairs.txt", (pairs,), (lambda path: read_pairs("pairs", path.parent),), None, 20, beside),
+        "faces": Format("case.faces", (_written(_save_gallery, "case.faces"),), (_search,), None, 20),
+    }
+
+
+def _save_gallery(path: Path) -> None:
+    gallery = Gallery(path, "net", "1", 4)
+    for name, faces in (("a", 1), ("b", 2), ("c", 0)):
+        vectors = np.full((faces, 4), 0.5, np.float32)
+        gallery.pictures[name] = Picture(7, 10**18, vectors, "" if faces else "no face was found")
+    gallery.save()
+
+
+def _search(path: Path) -> None:
+    gallery = Gallery(path, "net", "1", 4)
+    gallery.read()
+    gallery.rank(np.full(4, 0.5, np.float32))
+    gallery.failed()
 
 
 def _read_recipes(path: Path) -> None:
@@ -321,5 +354,5 @@ def _run_video(path: Path) -> None:
 
 @cache
 def formats() -> dict[str, Format]:
-    parts = (_pictures, _arrays, _matlab, _texts, _networks, _cifar, _videos)
+    parts = (_pictures, _arrays, _matlab, _texts, _faces, _networks, _cifar, _videos)
     return {name: entry for part in parts for name, entry in part().items()}

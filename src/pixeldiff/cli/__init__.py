@@ -25,7 +25,7 @@ VERBS: dict[str, str] = {
     "detect": "Edges of pictures, folders, globs or videos.",
     "serve": "A web page that finds edges, and an API for programs.",
     "classify": "What pictures show, with a packed 1-bit network.",
-    "faces": "Align the faces of pictures.",
+    "faces": "Align faces, compare two, search a folder.",
     "models": "The shipped networks.",
     "bench": "Latency, throughput and memory on this machine.",
     "eval": "Score edge maps or a network: ODS, OIS, AP, R50; top-1, top-5.",

