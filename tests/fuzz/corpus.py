@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, features
 
 from pixeldiff import image, weights
-from pixeldiff.data import maps, truth
+from pixeldiff.data import maps, truth, voc
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.data.faces import read_pairs
 from pixeldiff.data.landmarks import read_landmarks
@@ -161,6 +161,28 @@ def _texts() -> dict[str, Format]:
         "set": Format("case.txt", (sets,), (_set_keys,), None, 20, {"base.toml": table}),
         "results": Format("case.json", (cells,), (Results.load, _resume), mutate.json_text),
         "card": Format("case.json", (json.dumps(card).encode(),), (_read_card,), mutate.json_text),
+        **_boxes(beside),
+    }
+
+
+def _boxes(beside: dict[str, bytes]) -> dict[str, Format]:
+    """Annotations of objects; the pictures have 17 x 13 pixels."""
+    images = [{"id": k, "file_name": f"{name}.png", "width": 17, "height": 13} for k, name in enumerate("ab")]
+    box = {"id": 1, "image_id": 0, "category_id": 3, "bbox": [1, 2, 9, 8.5], "iscrowd": 0}
+    coco = json.dumps({"images": images, "annotations": [box], "categories": [{"id": 3, "name": "cat"}]}).encode()
+    xml = b"""<annotation><filename>a.png</filename><size><width>17</width><height>13</height></size><object>
+<name>cat</name><difficult>0</difficult><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>10</xmax><ymax>11.5</ymax></bndbox>
+</object></annotation>"""
+    lines = b"0 0.5 0.5 0.3 0.25\n1 .2 .3 .1 .1\n"
+    readers = {
+        "coco": lambda path: voc.list_objects(path.parent, path.name),
+        "xml": lambda path: voc.read_xml(path, path.parent, voc.CLASSES),
+        "yolo": lambda path: voc.read_yolo(path.with_name("a.png"), path, ("cat", "dog")),
+    }
+    return {
+        "coco": Format("case.json", (coco,), (readers["coco"],), mutate.json_text, 20, beside),
+        "xml": Format("case.xml", (xml,), (readers["xml"],), None, 20, beside),
+        "yolo": Format("case.txt", (lines,), (readers["yolo"],), None, 10, beside),
     }
 
 

@@ -81,8 +81,22 @@ def write_random(name: str, folder: Path) -> Path | None:
     if key in cards() or key not in list_models():
         return None
     path = folder / f"{key}.safetensors"
-    save_model(create_model(key), path, {"licence": "Apache-2.0", "note": "random weights, for timing only"})
+    save_model(settle(create_model(key)), path, {"licence": "Apache-2.0", "note": "random weights, for timing only"})
     return path
+
+
+def settle(model: nn.Module) -> nn.Module:
+    """A network of random weights whose batch norms have seen something: else the numbers of a deep one grow without
+    bounds, and no export would agree with it."""
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    before = [layer.momentum for layer in norms]
+    for layer in norms:
+        layer.momentum = None  # the mean of all batches
+    with torch.no_grad():
+        model.train()(torch.randn(4, 3, 96, 96, generator=torch.Generator().manual_seed(0)))
+    for layer, momentum in zip(norms, before, strict=True):
+        layer.momentum = momentum
+    return model.eval()
 
 
 def torch_version() -> str:

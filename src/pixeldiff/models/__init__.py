@@ -13,13 +13,15 @@ from typing import Any
 from torch import nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.models import bipidinet, pidinet, sphereface
+from pixeldiff.models import bipidinet, detector, ghostnet, pidinet, sphereface
 from pixeldiff.weights import canonical_name, trained
 
 FAMILIES: dict[str, ModuleType] = {
     "pidinet": pidinet,
     "bipidinet": bipidinet,
     "sphereface": sphereface,
+    "ghostnet": ghostnet,
+    "detector": detector,
 }
 
 

@@ -24,6 +24,8 @@ from pixeldiff.files import whole
 from pixeldiff.machine import commit
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BiPiDiNet
+from pixeldiff.models.detector import Detector
+from pixeldiff.models.ghostnet import GhostNet
 from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
@@ -198,6 +200,8 @@ def _start_from(model: nn.Module, source: str) -> None:
     try:
         if isinstance(model, PiDiNet) and isinstance(trained, PiDiNet) and model.config != trained.config:
             widen(trained, model)
+        elif isinstance(model, Detector) and isinstance(trained, GhostNet):
+            model.start_from(trained)
         elif _learns_from(model, trained):
             model.load_state_dict(trained.state_dict())
         else:
@@ -205,7 +209,7 @@ def _start_from(model: nn.Module, source: str) -> None:
     except (RuntimeError, UserError) as error:
         raise UserError(
             f"initial = {source!r} holds weights of another network than [model]; those of the same network, of a "
-            "narrower PiDiNet or of one with other sides can be used"
+            "narrower PiDiNet, of one with other sides or of a detector's GhostNet can be used"
         ) from error
 
 

@@ -1,0 +1,119 @@
+"""A light one-stage detector: GhostNet, a small top-down pyramid over strides 8, 16, 32, one separable head per level.
+
+Anchor-free: every point of a map says, for each class, whether an object of it is there, and how far the object's
+four sides are (Tian et al. 2019, FCOS). Heads are not shared between levels: separable convolutions are cheap, and each
+level's batch norm sees its own statistics. `forward` returns one map per level, (N, classes + 4, h, w): class logits,
+then the logarithms of the distances to left, top, right and bottom in strides. `decode` turns them into boxes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff import image
+from pixeldiff.errors import UserError
+from pixeldiff.models.ghostnet import STRIDES, GhostBody, GhostNet, check_differences, depthwise, initialise
+
+TASK = "boxes"
+SIZE = 256  # pixels of the long side that a network sees, unless its weights say otherwise
+PRIOR = 0.01  # probability of a class at a point before training, or the many empty points would drown the others
+FURTHEST = 5.0  # of the logarithms: 148 strides
+FIRST_DISTANCE = 2.0  # strides, before training
+
+
+@dataclass(frozen=True)
+class DetectorConfig:
+    kind: str = "vanilla"  # of the differences in GhostNet's cheap operations; "vanilla" for none
+    share: float = 0.0  # xi, the part of their channels that sees differences
+    width: float = 1.0  # factor on every channel count of GhostNet
+    classes: int = 20
+    channels: int = 96  # of the pyramid
+
+    def __post_init__(self) -> None:
+        check_differences(self.kind, self.share)
+        if self.classes < 1 or self.channels < 1 or not 0 < self.width <= 8:
+            raise UserError(
+                f"classes and channels are at least 1 and width 0 to 8, "
+                f"got {self.classes}, {self.channels} and {self.width}"
+            )
+
+
+VARIANTS = {"ghostnet_boxes": DetectorConfig()}
+
+
+def _separable(channels: int, kernel: int = 5) -> nn.Sequential:
+    """Depthwise, then 1x1. Five pixels wide: a wider view costs little where there is no further depth."""
+    pointwise = nn.Conv2d(channels, channels, 1, bias=False)
+    return nn.Sequential(
+        *depthwise(channels, kernel),
+        nn.ReLU(inplace=True),
+        pointwise,
+        nn.BatchNorm2d(channels),
+        nn.ReLU(inplace=True),
+    )
+
+
+class Detector(nn.Module):
+    """Class logits and distances of normalised RGB pictures (N, 3, H, W), H and W multiples of 32."""
+
+    def __init__(self, config: DetectorConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or DetectorConfig()
+        wide = config.channels
+        self.body = GhostBody(config.kind, config.share, config.width)
+        self.laterals = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(own, wide, 1, bias=False), nn.BatchNorm2d(wide)) for own in self.body.channels
+        )
+        self.smooth = nn.ModuleList(_separable(wide) for _ in STRIDES)
+        self.heads = nn.ModuleList(nn.Sequential(_separable(wide), _separable(wide)) for _ in STRIDES)
+        self.outputs = nn.ModuleList(nn.Conv2d(wide, config.classes + 4, 1) for _ in STRIDES)
+        for part in (self.laterals, self.smooth, self.heads):
+            initialise(part)
+        for output in self.outputs:
+            assert isinstance(output, nn.Conv2d)
+            assert output.bias is not None
+            nn.init.normal_(output.weight, std=0.01)
+            nn.init.constant_(output.bias[: config.classes], -math.log((1 - PRIOR) / PRIOR))
+            nn.init.constant_(output.bias[config.classes :], math.log(FIRST_DISTANCE))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        maps = [lateral(own) for lateral, own in zip(self.laterals, self.body(x), strict=True)]
+        for level in (1, 0):
+            maps[level] = maps[level] + F.interpolate(maps[level + 1], scale_factor=2.0, mode="nearest")
+        parts = zip(self.smooth, self.heads, self.outputs, maps, strict=True)
+        return [output(head(smooth(own))) for smooth, head, output, own in parts]
+
+    def decode(self, maps: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Class logits (N, points, classes) and boxes (N, points, 4), in pixels: left, top, right, bottom."""
+        logits, boxes = [], []
+        for stride, own in zip(STRIDES, maps, strict=True):
+            flat = own.flatten(2).transpose(1, 2)
+            logits.append(flat[..., : self.config.classes])
+            away = flat[..., self.config.classes :].clamp(max=FURTHEST).exp() * stride
+            centre = points(own, stride)
+            boxes.append(torch.cat([centre - away[..., :2], centre + away[..., 2:]], -1))
+        return torch.cat(logits, 1), torch.cat(boxes, 1)
+
+    def start_from(self, classifier: GhostNet) -> None:
+        """Take over the body of a classifier, which has learned what objects look like."""
+        self.body.load_state_dict(classifier.body.state_dict())
+
+
+def points(of: Tensor, stride: int) -> Tensor:
+    """Where the points of a map are in the picture, (h * w, 2): x, y."""
+    ones = of[:1, :1].detach().clamp(1.0, 1.0)  # not arange: a graph that makes arrays of any size is not opened
+    return torch.stack([(ones.cumsum(axis).flatten() - 0.5) * stride for axis in (3, 2)], -1)
+
+
+def build(config: DetectorConfig) -> Detector:
+    return Detector(config)
+
+
+def preprocessing(config: DetectorConfig) -> dict[str, Any]:
+    return image.preprocessing(size=SIZE)

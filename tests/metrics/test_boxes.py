@@ -1,0 +1,92 @@
+"""Average precision: equal to the loops of the definition and to COCO's reference libraries."""
+
+import numpy as np
+import pytest
+
+from pixeldiff.metrics.boxes import Detections, Matches, Truth, as_json, overlaps
+from tests.references.boxes import coco_scores, iou, voc_ap
+
+CLASSES = 4
+
+
+def random_picture(rng):
+    """Objects, and detections that are noisy copies of some of them, doubles and inventions; equal scores occur."""
+    count = int(rng.integers(0, 9))
+    corner, size = rng.uniform(0, 300, (count, 2)), rng.uniform(4, 220, (count, 2))
+    boxes = np.concatenate([corner, corner + size], 1)
+    labels = rng.integers(0, CLASSES - 1, count)  # nothing of the last class is there to find
+    copies = rng.integers(0, count, int(rng.integers(0, 25))) if count else np.zeros(0, int)
+    noisy = boxes[copies] + rng.normal(0, 0.12, (len(copies), 4)) * np.tile(size[copies], 2)
+    corner, size = rng.uniform(0, 300, (5, 2)), rng.uniform(4, 220, (5, 2))
+    found = np.concatenate(
+        [
+            np.concatenate([np.minimum(noisy[:, :2], noisy[:, 2:] - 1), noisy[:, 2:]], 1),
+            np.concatenate([corner, corner + size], 1),
+        ]
+    )
+    own = np.concatenate([labels[copies], rng.integers(0, CLASSES, 5)])
+    scores = np.round(rng.uniform(0, 1, len(found)), 2)
+    return Detections(found, scores, own), Truth(boxes, labels, rng.uniform(size=count) < 0.2)
+
+
+def matched(pictures):
+    table = Matches(CLASSES)
+    for found, truth in pictures:
+        table.add(found, truth)
+    return table
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    rng = np.random.default_rng(0)
+    return [random_picture(rng) for _ in range(60)]
+
+
+def test_overlaps_are_those_of_the_definition(pictures):
+    found, truth = pictures[3]
+    expected = [[iou(a, b) for b in truth.boxes] for a in found.boxes]
+    np.testing.assert_allclose(overlaps(found.boxes, truth.boxes), np.array(expected).reshape(len(found.boxes), -1))
+
+
+def test_voc_is_that_of_the_definition(pictures):
+    scores = matched(pictures).summary()
+    expected = np.array([voc_ap(pictures, label) for label in range(CLASSES - 1)])
+    np.testing.assert_allclose([one["map50"] for one in scores.per_class[:-1]], 100 * expected[:, 0], atol=1e-9)
+    np.testing.assert_allclose([scores.map50, scores.map50_11], 100 * expected.mean(0), atol=1e-9)
+    assert np.isnan(scores.per_class[-1]["map50"])
+
+
+@pytest.mark.parametrize("evaluator", ["pycocotools", "faster_coco_eval"])
+def test_coco_is_that_of_the_reference(pictures, evaluator):
+    pytest.importorskip(evaluator)
+    scores = matched(pictures).summary()
+    ours = [scores.ap, scores.ap50, scores.ap75, scores.ap_small, scores.ap_medium, scores.ap_large]
+    np.testing.assert_allclose(ours, coco_scores(pictures, CLASSES, evaluator), atol=1e-6)
+
+
+def test_more_than_a_hundred_detections_are_cut_as_in_the_reference():
+    pytest.importorskip("pycocotools")
+    rng = np.random.default_rng(1)
+    truth = Truth(np.array([[10.0, 10, 50, 60]]), np.array([0]), np.array([False]))
+    boxes = truth.boxes + rng.normal(0, 8, (150, 4))
+    pictures = [(Detections(boxes, rng.uniform(size=150), np.zeros(150, int)), truth)]
+    scores = matched(pictures).summary()
+    np.testing.assert_allclose([scores.ap, scores.ap50], coco_scores(pictures, CLASSES)[:2], atol=1e-6)
+
+
+def test_parts_add_up(pictures):
+    table = matched(pictures[:20])
+    table.merge(matched(pictures[20:]))
+    assert str(table.summary()) == str(matched(pictures).summary())
+
+
+def test_nothing_found_nothing_there():
+    nothing = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, int))
+    empty = Truth(np.zeros((0, 4)), np.zeros(0, int), np.zeros(0, bool))
+    box = Truth(np.array([[1.0, 2, 30, 40]]), np.array([1]), np.array([False]))
+    assert np.isnan(matched([(nothing, empty)]).summary().map50)
+    scores = matched([(nothing, box), (nothing, empty)]).summary()
+    assert (scores.map50, scores.ap, scores.map50_11) == (0, 0, 0)
+    assert as_json(scores, ["a", "b", "c", "d"])["per_class"]["a"] == {"map50": None, "ap": None}
+    right = Detections(box.boxes, np.array([0.9]), np.array([1]))
+    assert matched([(right, box)]).summary().map50 == pytest.approx(100)

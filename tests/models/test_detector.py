@@ -1,0 +1,75 @@
+"""GhostNet and the detector on it: published counts, differences in the cheap operations, folding, saving."""
+
+import pytest
+import torch
+
+from pixeldiff.errors import UserError
+from pixeldiff.export.plain import settle
+from pixeldiff.models import create_model
+from pixeldiff.models.counting import count_layers
+from pixeldiff.models.detector import points
+from pixeldiff.models.saving import load_model, save_model
+from pixeldiff.nn.layers import PDConv2d, fuse
+
+
+def multiply_adds(model, size):
+    return sum(record.flops for record in count_layers(model, size) if record.operation != "batch norm")
+
+
+@pytest.fixture(scope="module")
+def detector():
+    torch.manual_seed(0)
+    return settle(create_model("ghostnet_boxes", width=0.5, channels=24, kind="angular", share=0.3))
+
+
+def test_ghostnet_has_the_published_size():
+    model = create_model("ghostnet")
+    assert sum(p.numel() for p in model.parameters()) == 5_182_508  # 5.18 M
+    assert multiply_adds(model, 224) == 141_150_512  # 141.15 M
+
+
+@pytest.mark.parametrize("kind", ["central", "angular"])
+def test_differences_are_in_the_cheap_operations_and_cost_nothing(kind):
+    plain, model = create_model("ghostnet"), create_model("ghostnet", kind=kind, share=0.3)
+    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, PDConv2d)]
+    assert len(layers) == 32
+    assert all(name.endswith("cheap.0") and layer.share == 0.3 for name, layer in layers)
+    assert multiply_adds(model, 224) == multiply_adds(plain, 224)
+
+
+def test_a_fused_detector_agrees(detector):
+    with torch.no_grad():
+        x = torch.randn(1, 3, 64, 96)
+        for own, twin in zip(detector(x), fuse(detector)(x), strict=True):
+            torch.testing.assert_close(own, twin, atol=1e-4, rtol=1e-4)
+    assert not any(isinstance(layer, PDConv2d) for layer in fuse(detector).modules())
+
+
+def test_boxes_are_decoded_as_written(detector):
+    maps = [torch.zeros(1, 24, 64 // s, 96 // s) for s in (8, 16, 32)]
+    maps[1][0, 20:, 2, 3] = torch.tensor([1.0, 2.0, 3.0, 4.0]).log()
+    logits, boxes = detector.decode(maps)
+    assert logits.shape == (1, 8 * 12 + 4 * 6 + 2 * 3, 20)
+    centre = torch.tensor([3.5 * 16, 2.5 * 16])
+    away = 16 * torch.tensor([-1.0, -2.0, 3.0, 4.0])
+    torch.testing.assert_close(boxes[0, 96 + 2 * 6 + 3], centre.repeat(2) + away)
+    assert points(maps[0], 8)[:2].tolist() == [[4, 4], [12, 4]]
+
+
+def test_it_starts_from_a_classifier_and_is_saved(detector, tmp_path):
+    body = create_model("ghostnet", width=0.5, classes=20, kind="angular", share=0.3)
+    fresh = create_model("ghostnet_boxes", width=0.5, channels=24, kind="angular", share=0.3)
+    fresh.start_from(body)
+    assert torch.equal(fresh.body.stem[0].weight, body.body.stem[0].weight)
+    save_model(detector, tmp_path / "d.safetensors")
+    again, x = load_model(tmp_path / "d.safetensors"), torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(again(x)[0], detector(x)[0])
+
+
+def test_settings_that_do_nothing():
+    for changes in ({"kind": "central"}, {"share": 0.3}):
+        with pytest.raises(UserError, match="would do nothing"):
+            create_model("ghostnet_boxes", **changes)
+    with pytest.raises(UserError, match="width 0 to 8"):
+        create_model("ghostnet", width=0.0)
