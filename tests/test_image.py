@@ -332,3 +332,17 @@ def test_a_webp_canvas_larger_than_any_frame_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match="at most 16383 pixels a side, this claims 8323085"):
         image.read(path)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_jpeg_comes_reduced_and_upright_with_its_true_size(orientation: int, tmp_path: Path) -> None:
+    stored, exif = Image.new("RGB", (800, 400), "red"), Image.Exif()
+    stored.paste("blue", (0, 0, 400, 400))
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "p.jpg", exif=exif)
+    picture, true = image.load_near(tmp_path / "p.jpg", 200)
+    assert (true, picture.shape) == (((400, 800), (100, 200, 3)) if orientation == 1 else ((800, 400), (200, 100, 3)))
+    whole = image.read(tmp_path / "p.jpg")
+    assert np.abs(whole[::4, ::4].astype(int) - picture).mean() < 5
+    stored.save(tmp_path / "p.png")
+    assert image.load_near(tmp_path / "p.png", 200)[0].shape == (400, 800, 3)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.nn.layers import PDConv2d, fuse, replace_convs
     from pixeldiff.nn.ops import PixelPairs, fold
     from pixeldiff.robustness.corruptions import corrupt
+    from pixeldiff.runtime.boxes import ObjectDetector
     from pixeldiff.runtime.classes import PackedClassifier
     from pixeldiff.runtime.edges import EdgeDetector
     from pixeldiff.runtime.faces import FaceEmbedder
@@ -29,6 +30,7 @@ _HOMES = {
     "EdgeDetector": "runtime.edges",
     "PackedClassifier": "runtime.classes",
     "FaceEmbedder": "runtime.faces",
+    "ObjectDetector": "runtime.boxes",
     "PixelPairs": "nn.ops",
     "fold": "nn.ops",
     "PDConv2d": "nn.layers",
@@ -48,6 +50,7 @@ __all__ = [
     "BinaryPDConv2d",
     "EdgeDetector",
     "FaceEmbedder",
+    "ObjectDetector",
     "PDConv2d",
     "PackedClassifier",
     "PixelPairs",

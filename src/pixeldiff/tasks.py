@@ -81,6 +81,20 @@ _ROWS = (
         bench="pixeldiff.runtime.bench:measure_faces",
         also=("threshold", "true_accepts", "false_accepts"),
     ),
+    Task(
+        name="boxes",
+        suffix=".onnx",
+        scores={"map50": "mAP@.5 {:.1f} %", "ap": "AP {:.1f} %"},
+        datasets=("voc", "coco", "yolo"),
+        command="pixeldiff eval --model {name} --dataset voc --data VOCdevkit",
+        licence="Apache-2.0 for the file; VOC 2012, on which it was trained, has photographs of Flickr under its terms",
+        runtime="pixeldiff.runtime.boxes:ObjectDetector",
+        evaluation="pixeldiff.evaluation.boxes",
+        robustness="pixeldiff.robustness.boxes",
+        training="pixeldiff.training.tasks.boxes",
+        export="pixeldiff.export.boxes:export_boxes",
+        bench="pixeldiff.runtime.bench:measure_boxes",
+    ),
 )
 
 TASKS: dict[str, Task] = {row.name: row for row in _ROWS}

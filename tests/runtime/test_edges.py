@@ -277,7 +277,7 @@ def test_a_graph_with_layers_of_other_kinds_is_not_opened(tmp_path, edge_onnx):
     node = onnx.helper.make_node
     own = onnx.helper.make_function("", "Relu", ["x"], ["y"], [], [onnx.helper.make_opsetid("", 17)])
     for layer, says in (
-        (node("Loop", ["", "yes", "image"], ["odd"]), "a layer 'Loop', as no edge network has"),  # without end
+        (node("Loop", ["", "yes", "image"], ["odd"]), "a layer 'Loop', as no network of ours has"),  # without end
         (node("ConstantOfShape", ["any"], ["odd"]), "a layer 'ConstantOfShape'"),  # of any size
         (node("Relu", ["image"], ["odd"], domain="theirs"), "a layer 'Relu'"),
         (None, "defines layers of its own"),

@@ -188,6 +188,7 @@ def test_the_documentation_names_every_recipe_and_key() -> None:
         "edges": "docs/guide/training.md",
         "classes": "docs/guide/binary.md",
         "faces": "docs/guide/faces.md",
+        "boxes": "docs/guide/boxes.md",
     }
     texts = {task: (Path(__file__).parents[2] / path).read_text() for task, path in documents.items()}
     for file in FILES:

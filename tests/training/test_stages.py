@@ -159,7 +159,7 @@ def test_a_run_of_a_table_and_set(root: Path, capsys: pytest.CaptureFixture[str]
         ((table,), "choose with --run: plain, carv"),
         ((table, "--run", "c17"), "no run 'c17'; choose with --run: plain, carv"),
         ((table, "--run", "plain", "--set", "sed=1"), "unknown key 'sed' in the recipe; did you mean seed?"),
-        (("edges/tyni",), "no recipe edges/tyni; there are classes/bipidinet18"),
+        (("edges/tyni",), "no recipe edges/tyni; there are boxes/shares"),
         (("edges/tiny", "--stage", "last"), "choose with --stage: first, more, rotated, final"),
         (("edges/tiny", "--run", "carv"), "edges/tiny has no run 'carv'"),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 
 import click
@@ -24,8 +25,9 @@ _ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() fo
     help=f"The file to write: {_ENDINGS}.",
 )
 @click.option("--pattern", help="Layer kinds of an authors' .pth file, when it does not tell (e.g. carv).")
+@click.option("--nms", is_flag=True, help="Boxes: with non-maximum suppression in the graph, for programs without.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def export(given: str, destination: Path, pattern: str | None, overwrite: bool) -> None:
+def export(given: str, destination: Path, pattern: str | None, nms: bool, overwrite: bool) -> None:
     """Write WEIGHTS (a .safetensors or .pth file, or a shipped network's name) as a file that runs without torch.
 
     The result is compared with the network before it gets its name.
@@ -45,5 +47,8 @@ def export(given: str, destination: Path, pattern: str | None, overwrite: bool) 
     if not destination.parent.is_dir():
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
     refuse_existing(destination, overwrite)
-    deviation = tasks.load(row.export)(given, destination, pattern)
+    write = tasks.load(row.export)
+    if nms and "nms" not in inspect.signature(write).parameters:
+        raise UserError(f"--nms is for networks that find boxes, not for {row.name}; leave it out")
+    deviation = write(given, destination, pattern, **({"nms": True} if nms else {}))
     click.echo(f"{destination}: {destination.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")

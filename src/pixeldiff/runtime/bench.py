@@ -23,6 +23,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.files import Found, find_files, plan_jobs
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.machine import run_python
+from pixeldiff.runtime.boxes import ObjectDetector
 from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
@@ -80,6 +81,15 @@ def _packed_latency(file: PackedFile, run: Network, others: Mapping[str, Network
     height, width = file.preprocessing.size
     batch = file.preprocessing.normalise(synthetic_picture(height, width)[None])
     return {"latency": {f"{width}x{height}": latencies({"runtime": run, **others}, batch)}}
+
+
+def measure_boxes(
+    path: Path, threads: int, pictures: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Latency of a detector on one picture of its own size, 4:3."""
+    detector = ObjectDetector(path, threads)
+    batch, _ = detector.prepare(synthetic_picture(3 * detector.size // 4, detector.size))
+    return {"latency": {f"{batch.shape[3]}x{batch.shape[2]}": latencies({"runtime": detector.run, **others}, batch)}}
 
 
 def _batch(detector: EdgeDetector, size: tuple[int, int]) -> FloatMap:

@@ -18,8 +18,9 @@ from pixeldiff.errors import UserError
 
 MOST = 64  # of paddings, kernels, strides, dilations and axes; those of an export are at most 11
 _EXPORTED = "Add Cast Concat Constant Conv Gather MaxPool Mul Relu Resize Shape Sigmoid Slice Unsqueeze"
+_OF_BOXES = "CumSum Exp GatherND GlobalAveragePool HardSigmoid NonMaxSuppression"
 _OF_OTHER_VERSIONS = "Clip Div Floor Identity Reshape Split Squeeze Sub Transpose"  # of torch and its exporter
-KINDS = frozenset(f"{_EXPORTED} {_OF_OTHER_VERSIONS}".encode().split())
+KINDS = frozenset(f"{_EXPORTED} {_OF_BOXES} {_OF_OTHER_VERSIONS}".encode().split())
 
 _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
 
@@ -44,7 +45,9 @@ def _check_kind(node: memoryview, path: Path) -> None:
     kinds = [bytes(kind) for kind in _inside(node, 4)]
     if not KINDS.issuperset(kinds) or not {b"", b"ai.onnx"}.issuperset(map(bytes, _inside(node, 7))):
         shown = b" ".join(kinds)[:40].decode(errors="replace")
-        raise UserError(f"{path} has a layer {shown!r}, as no edge network has; use a file written by pixeldiff export")
+        raise UserError(
+            f"{path} has a layer {shown!r}, as no network of ours has; use a file written by pixeldiff export"
+        )
 
 
 def read_properties(path: Path) -> dict[str, str]:
