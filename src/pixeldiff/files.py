@@ -117,7 +117,7 @@ def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Ite
 
 
 def is_result(path: Path) -> bool:
-    return ".edges." in path.name
+    return ".edges." in path.name or ".boxes." in path.name
 
 
 def _nothing(given: str, suffixes: Collection[str], what: str) -> str:

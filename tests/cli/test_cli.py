@@ -43,7 +43,7 @@ def test_help_lists_the_verbs():
         (["photo.jpg", "--thin"], "did you mean: pixeldiff detect photo.jpg --thin\n"),
         (["clip.MP4"], "did you mean: pixeldiff detect clip.MP4\n"),
         (["docs"], "did you mean: pixeldiff detect docs\n"),
-        (["frobnicate"], "there are detect, serve, classify"),
+        (["frobnicate"], "there are detect, serve, boxes, classify"),
         (["--thin", "photo.jpg"], "options follow the command: pixeldiff detect ... --thin\n"),
         (["detect", "--frobnicate"], "No such option"),
         (["detect"], "Missing argument"),

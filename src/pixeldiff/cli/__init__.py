@@ -24,6 +24,7 @@ from pixeldiff.errors import UserError
 VERBS: dict[str, str] = {
     "detect": "Edges of pictures, folders, globs or videos.",
     "serve": "A web page that finds edges, and an API for programs.",
+    "boxes": "Objects in pictures, folders or videos, with boxes drawn round them.",
     "classify": "What pictures show, with a packed 1-bit network.",
     "faces": "Align faces, compare two, search a folder.",
     "models": "The shipped networks.",

@@ -1,7 +1,7 @@
-"""Edges of videos with PyAV (extra `video`): decoding, network and encoding at the same time.
+"""Videos through a network with PyAV (extra `video`): decoding, network and encoding at the same time.
 
-A thread decodes; `streams` workers run the network, each on its own frame; the caller's thread takes the maps in order,
-encodes them and copies the audio packets between them. The queue is short, so memory does not grow with the clip.
+A thread decodes; `streams` workers run the network, each on its own frame; the caller's thread takes the results in
+order, encodes them and copies the audio packets between them. The queue is short: memory does not grow with the clip.
 Frames keep their time stamps, whatever the frame rate does. Frames turned by the container are turned upright.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pixeldiff.edgemap import nms, to_8_bit
 from pixeldiff.errors import UserError, needs
@@ -51,7 +52,7 @@ class Clip:
     frames: int = 0
     damaged: int = 0  # frames that could not be decoded, or only in part
     size: tuple[int, int] = (0, 0)  # height, width
-    seen: tuple[int, int] = (0, 0)  # by the network
+    seen: tuple[int, int] | None = None  # by the network
     audio: str = "none"  # none, copied, or left out (the new file's kind cannot hold it)
     seconds: float = 0.0
     stopped: bool = False  # by Ctrl-C; the file holds what was ready
@@ -59,9 +60,9 @@ class Clip:
 
 @dataclass
 class _Shot:
-    """A frame on its way; `edges` is ready when the network is."""
+    """A frame on its way; `result` is ready when the network is."""
 
-    edges: Future[FloatMap]
+    result: Future[Any]
     pts: int
     duration: int
 
@@ -71,7 +72,7 @@ class _Decoder:
     """The thread that reads the clip and fills `items` with shots and audio packets; None ends it."""
 
     container: Any
-    submit: Callable[[Picture], Future[FloatMap]]
+    submit: Callable[[Picture], Future[Any]]
     items: queue.Queue[Any]
     clip: Clip
     stop: threading.Event = field(default_factory=threading.Event)
@@ -162,11 +163,25 @@ def detect_clips(
     """Work through videos, one after the other, each on all streams of the detector. One that fails does not stop the
     others, but a full disk and Ctrl-C do. `progress` is asked anew for each."""
 
+    def rewrite(job: Job, show: Progress) -> Clip:
+        return detect_video(detector, job.source, job.target, options, temporal, detector.streams, show)
+
+    return rewrite_clips(jobs, rewrite, options.overwrite, progress)
+
+
+def rewrite_clips(
+    jobs: Sequence[Job],
+    rewrite: Callable[[Job, Progress], Clip],
+    overwrite: bool,
+    progress: Callable[[], AbstractContextManager[Progress]],
+) -> Iterator[Outcome]:
+    """As `detect_clips`, whatever is made of them."""
+
     def work(job: Job) -> Outcome:
-        if job.target.exists() and not options.overwrite:
+        if job.target.exists() and not overwrite:
             return Outcome(job, "kept", files=(job.target,))
         with progress() as show:
-            clip = detect_video(detector, job.source, job.target, options, temporal, detector.streams, show)
+            clip = rewrite(job, show)
         status = "stopped" if clip.stopped else "done"
         return Outcome(job, status, files=(job.target,), size=clip.size, seen=clip.seen, clip=clip)
 
@@ -195,18 +210,42 @@ def detect_video(
     `temporal` A mixes each map with the one before, A * before + (1 - A) * now. `progress` hears of frames done and, if
     known, of all. Ctrl-C ends the file where it is; the result says so. The file gets its name when it is playable.
     """
+    before: list[FloatMap] = []
+
+    def find(picture: Picture) -> FloatMap:
+        return detector(picture, scales=options.scales, size=options.size)
+
+    def finish(edges: FloatMap) -> NDArray[np.uint8]:
+        if temporal and before and before[0].shape == edges.shape:
+            edges = temporal * before[0] + (1 - temporal) * edges
+        before[:] = [edges]
+        return to_8_bit(options.finish(nms(edges) if options.thin else edges))
+
+    clip = rewrite_video(source, target, find, finish, streams, progress)
+    clip.seen = seen_size(clip.size, detector.size if options.size is None else options.size)
+    return clip
+
+
+def rewrite_video(
+    source: Path,
+    target: Path,
+    work: Callable[[Picture], Any],
+    finish: Callable[[Any], NDArray[np.uint8]],
+    streams: int = 1,
+    progress: Progress = _silent,
+) -> Clip:
+    """A clip with other frames: `work` on each, `streams` at once, then `finish` in their order, grey or RGB."""
     clip = Clip()
     start = time.perf_counter()
     remove_leftovers([target.parent])
     with _open(source) as container, _told(source, target), whole(target, target.suffix) as unfinished:
-        decoding = _decoding(container, detector, options, streams, clip)
+        decoding = _decoding(container, work, streams, clip)
         with decoding as decoder, _Writer(unfinished, container, clip) as writer:
-            _write_all(decoder, writer, options, temporal, progress, container.streams.video[0].frames or None)
+            _write_all(decoder, writer, finish, progress, container.streams.video[0].frames or None)
         if clip.stopped and not clip.frames:
             raise KeyboardInterrupt
         if not clip.frames:
             raise UserError(f"{source} has no frame that can be decoded; it is damaged")
-    clip.seen = seen_size(clip.size, detector.size if options.size is None else options.size)
     clip.seconds = time.perf_counter() - start
     return clip
 
@@ -227,12 +266,12 @@ def _told(source: Path, target: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _decoding(container: Any, detector: EdgeDetector, options: Options, streams: int, clip: Clip) -> Iterator[_Decoder]:
+def _decoding(container: Any, work: Callable[[Picture], Any], streams: int, clip: Clip) -> Iterator[_Decoder]:
     """The thread that reads the clip, and `streams` workers for the network."""
     with ThreadPoolExecutor(streams) as workers:
         decoder = _Decoder(
             container,
-            lambda picture: workers.submit(detector, picture, scales=options.scales, size=options.size),
+            lambda picture: workers.submit(work, picture),
             queue.Queue(_AHEAD * streams),
             clip,
         )
@@ -248,22 +287,16 @@ def _decoding(container: Any, detector: EdgeDetector, options: Options, streams:
 def _write_all(
     decoder: _Decoder,
     writer: _Writer,
-    options: Options,
-    temporal: float,
+    finish: Callable[[Any], NDArray[np.uint8]],
     progress: Progress,
     total: int | None,
 ) -> None:
-    before: FloatMap | None = None
     try:
         while (item := decoder.items.get()) is not None:
             if not isinstance(item, _Shot):
                 writer.copy(item)
                 continue
-            edges = item.edges.result()
-            if temporal and before is not None and before.shape == edges.shape:
-                edges = temporal * before + (1 - temporal) * edges
-            before = edges
-            writer.add(options.finish(nms(edges) if options.thin else edges), item.pts, item.duration)
+            writer.add(finish(item.result.result()), item.pts, item.duration)
             progress(writer.clip.frames, total)
         if decoder.error is not None:
             raise decoder.error
@@ -313,15 +346,16 @@ class _Writer:
         for packet in self._early:
             self.copy(packet)
 
-    def add(self, edges: FloatMap, pts: int, duration: int) -> None:
+    def add(self, picture: NDArray[np.uint8], pts: int, duration: int) -> None:
         import av
 
+        size = (picture.shape[0], picture.shape[1])
         if self._video is None:
-            self._begin(*edges.shape)
-        if edges.shape != self.clip.size:  # some streams change their size midway
+            self._begin(*size)
+        if size != self.clip.size:  # some streams change their size midway
             self.clip.damaged += 1
             return
-        frame = av.VideoFrame.from_ndarray(to_8_bit(edges), format="gray")
+        frame = av.VideoFrame.from_ndarray(picture, format="gray" if picture.ndim == 2 else "rgb24")
         frame = frame.reformat(format=self._video.pix_fmt)
         frame.pts, frame.time_base = pts, self._video.codec_context.time_base
         self._durations[pts] = duration

@@ -1,0 +1,218 @@
+"""`pixeldiff boxes`: objects in pictures, folders, globs and videos, drawn on them or as JSON."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Semaphore
+from typing import TYPE_CHECKING, Any
+
+import click
+from PIL import Image
+
+from pixeldiff import image, weights
+from pixeldiff.cli import _json
+from pixeldiff.cli._network import complete_model, open_network
+from pixeldiff.errors import UserError
+from pixeldiff.files import Found, Job, destination, find_files, make_folder, plan_jobs, write_whole
+from pixeldiff.machine import cores
+from pixeldiff.runtime import video
+from pixeldiff.runtime.box_drawing import draw
+from pixeldiff.runtime.boxes import TASK, THRESHOLD
+from pixeldiff.runtime.jobs import Outcome, work_through
+from pixeldiff.runtime.stream import share
+from pixeldiff.runtime.video import is_clip
+
+if TYPE_CHECKING:
+    from pixeldiff.runtime.boxes import Found as Boxes
+    from pixeldiff.runtime.boxes import ObjectDetector
+
+WRITTEN = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
+QUALITY = 92
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(),
+    help="Folder for the results, or the file for one picture. [default: beside the picture]",
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=complete_model(TASK),
+    help="A shipped network or a weights file. [default: the shipped one with the best mAP]",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    metavar="T",
+    default=THRESHOLD,
+    show_default=True,
+    help="Leave out boxes with a lower score.",
+)
+@click.option("--no-draw", is_flag=True, help="Write no pictures; tell what was found, or with --json where.")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
+@click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
+@_json.option
+def boxes(
+    inputs: tuple[str, ...],
+    out: str | None,
+    model: str | None,
+    threshold: float,
+    no_draw: bool,
+    threads: int | None,
+    overwrite: bool,
+    json_target: str | None,
+) -> int:
+    """Find objects in INPUTS: pictures, folders (searched to the bottom), globs or videos.
+
+    photo.jpg becomes photo.boxes.jpg, with a box, a name and a score round each object; clip.mp4 becomes
+    clip.boxes.mp4. The `results` of --json are of COCO's format. The exit code is 1 if some pictures failed.
+    """
+    from pixeldiff.cli import _report as report
+
+    _json.check(json_target, overwrite)
+    if no_draw and out is not None:
+        raise UserError("--no-draw writes no pictures; leave it or -o out")
+    found = find_files(inputs, image.SUFFIXES, "pictures", out)
+    jobs = _plan(found, inputs, out, no_draw)
+    given, threads = model or _shipped(), threads or cores()
+    start = time.perf_counter()
+    several = threads if any(is_clip(job.source) for job in jobs) else len(jobs)
+    with open_network(given, TASK, *share(threads, several)) as opened:
+        run = Run(opened.network, threshold, not no_draw, overwrite or no_draw)
+        outcomes = run.all(jobs)
+    seconds = time.perf_counter() - start
+    failed = report.failures(found, outcomes)
+    if failed and len(inputs) == len(jobs) == 1 and not Path(inputs[0]).is_dir():
+        raise UserError(failed[0]["error"])
+    more = {"model": opened.name, "seconds": round(seconds, 3), **run.as_coco(outcomes)}
+    _json.write(json_target, "boxes", more.pop("results"), failed, overwrite, **more)
+    if json_target != _json.STDOUT:
+        report.say(run.sentences(outcomes))
+        report.say(report.sentences(outcomes, jobs, seconds) if not no_draw else ())
+    report.remark(report.remarks(outcomes, found, len(jobs), sized=True))
+    return report.exit_code(outcomes, failed)
+
+
+def _drawn(detector: ObjectDetector, whole: image.Picture, found: Boxes, suffix: str) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(draw(whole, found, detector.labels)).save(file, WRITTEN[suffix.lower()], quality=QUALITY)
+    return file.getvalue()
+
+
+def _entries(found: Boxes) -> list[dict[str, Any]]:
+    """Boxes as COCO has them."""
+    entries = []
+    for box, score, label, name in zip(found.boxes, found.scores, found.labels, found.names, strict=True):
+        left, top, right, bottom = (round(float(side), 2) for side in box)
+        bbox = [left, top, round(right - left, 2), round(bottom - top, 2)]
+        entries.append({"category_id": int(label), "bbox": bbox, "score": round(float(score), 4), "category": name})
+    return entries
+
+
+def _shipped() -> str:
+    if not weights.shipped(TASK):
+        raise UserError(
+            "no network for boxes is shipped with this version; train one (pixeldiff train boxes/voc2012 --out DIR) "
+            "and name it: --model DIR/final/last.safetensors"
+        )
+    return weights.best(TASK)
+
+
+def _plan(found: Found, inputs: Sequence[str], out: str | None, no_draw: bool) -> list[Job]:
+    """The jobs; what would only show after the work is told before."""
+    if not found.files:
+        raise UserError("; ".join(found.missing.values()))
+    if no_draw and any(is_clip(path) for path, _ in found.files):
+        raise UserError("--no-draw is for pictures; a video's boxes are drawn into a video")
+    written = [*(() if all(is_clip(Path(one)) for one in inputs) else WRITTEN), *video.WRITTEN]
+    target = destination(inputs, out, written, (*image.SUFFIXES, *video.SUFFIXES))
+    if "-" in inputs or out == "-":
+        raise UserError("- is not taken here; give the names of files")
+    jobs = plan_jobs(found, target, None if target or out is None else Path(out), _ending)
+    for job in jobs:
+        if (job.target.suffix.lower() in video.WRITTEN) != is_clip(job.source):
+            raise UserError(f"-o {job.target} does not fit {job.source}; a video becomes a video, a picture a picture")
+    if out is not None and not no_draw:
+        make_folder(target.parent if target else Path(out))
+    return jobs
+
+
+def _ending(source: Path) -> str:
+    """JPEG, as photographs have it; without loss for pictures that are so."""
+    if is_clip(source):
+        return f"boxes{video.written_as(source)}"
+    return "boxes.png" if source.suffix.lower() in (".png", ".bmp", ".gif", ".tif", ".tiff") else "boxes.jpg"
+
+
+@dataclass
+class Run:
+    """One detector over all jobs, and what it has found."""
+
+    detector: ObjectDetector
+    threshold: float
+    draws: bool
+    overwrite: bool
+    found: dict[Path, Boxes] = field(default_factory=dict)
+
+    def all(self, jobs: Sequence[Job]) -> list[Outcome]:
+        from pixeldiff.cli import _report as report
+
+        pictures = [job for job in jobs if not is_clip(job.source)]
+        clips = [job for job in jobs if is_clip(job.source)]
+        self.gate = Semaphore(self.detector.streams)
+        streams = 2 * self.detector.streams if len(pictures) > 1 else 1
+        outcomes = list(report.with_progress(work_through(pictures, self.picture, streams), len(pictures)))
+        if not report.count(outcomes, "full"):
+            outcomes += video.rewrite_clips(clips, self.clip, self.overwrite, report.show_progress)
+        return sorted(outcomes, key=lambda one: str(one.job.source))
+
+    def picture(self, job: Job) -> Outcome:
+        kept = self.draws and job.target.exists() and not self.overwrite
+        whole = image.read8(job.source) if self.draws and not kept else None
+        with self.gate:
+            found = self.detector(job.source if whole is None else whole, self.threshold)
+        self.found[job.source] = found
+        if kept:
+            return Outcome(job, "kept", files=(job.target,), size=found.size)
+        if whole is None:
+            return Outcome(job, "done", size=found.size)
+        write_whole(job.target, _drawn(self.detector, whole, found, job.target.suffix))
+        return Outcome(job, "done", files=(job.target,), size=found.size)
+
+    def clip(self, job: Job, progress: video.Progress) -> video.Clip:
+        def work(frame: image.Picture) -> Any:
+            return draw(frame, self.detector(frame, self.threshold), self.detector.labels)
+
+        return video.rewrite_video(job.source, job.target, work, lambda drawn: drawn, self.detector.streams, progress)
+
+    def as_coco(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+        """`results` as COCO's tools read them, the pictures and the categories that they speak of."""
+        results, pictures = [], []
+        for one in outcomes:
+            if (own := self.found.get(one.job.source)) is None or one.error:
+                continue
+            source, stem = str(one.job.source), one.job.source.stem
+            id = int(stem) if stem.isdecimal() else stem  # COCO's own pictures are called by their numbers
+            entry = {"input": source, "image_id": id, "width": own.size[1], "height": own.size[0]}
+            pictures.append(entry | {"boxes": len(own.scores), "outputs": [str(file) for file in one.files]})
+            results += [{"image_id": id, **entry, "input": source} for entry in _entries(own)]
+        categories = [{"id": place, "name": name} for place, name in enumerate(self.detector.labels)]
+        return {"images": pictures, "categories": categories, "results": results}
+
+    def sentences(self, outcomes: Sequence[Outcome]) -> list[str]:
+        """What each picture shows, most of it first."""
+        lines = []
+        for one in outcomes:
+            if own := self.found.get(one.job.source):
+                counts = Counter(own.names).most_common()
+                lines.append(f"{one.job.source}: {', '.join(f'{n} {name}' for name, n in counts) or 'nothing found'}")
+        return lines

@@ -1,0 +1,98 @@
+"""`pixeldiff boxes`: pictures drawn, folders, videos, COCO's results, mistakes in one line."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pixeldiff.cli import main
+from pixeldiff.runtime.boxes import ObjectDetector
+from tests.data.test_voc import write_pictures
+from tests.references.box_network import CLASSES, write_detector
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return write_detector(tmp_path_factory.mktemp("network"))
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as stopped:
+        main(["boxes", *(str(word) for word in words)])
+    printed = capsys.readouterr()
+    return stopped.value.code, printed.out, printed.err
+
+
+def test_a_folder_is_drawn_and_told(tmp_path, network, capsys):
+    write_pictures(tmp_path / "in")
+    (tmp_path / "in" / "bad.jpg").write_bytes(b"none")
+    told = (tmp_path / "in", "-o", tmp_path / "out", "--model", network, "--threshold", 0.3)
+    code, out, err = run(capsys, *told, "--json", tmp_path / "r.json")
+    assert code == 1
+    assert "skipped" in err
+    assert "bad.jpg" in err
+    assert "3 pictures in" in out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"p{k}.boxes.png" for k in range(3)]
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["categories"] == [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
+    assert [one["image_id"] for one in content["images"]] == ["p0", "p1", "p2"]
+    own = [one for one in content["results"] if one["image_id"] == "p0"]
+    found = ObjectDetector(network)(tmp_path / "in" / "p0.png", 0.3)
+    assert [one["category"] for one in own] == list(found.names)
+    for one, box, score in zip(own, found.boxes, found.scores, strict=True):
+        np.testing.assert_allclose(one["bbox"], [*box[:2], *(box[2:] - box[:2])], atol=0.02)
+        assert one["score"] == pytest.approx(float(score), abs=1e-3)
+    code, out, _ = run(capsys, *told)
+    assert "3 kept as they were" in out
+
+
+def test_one_picture(tmp_path, network, capsys):
+    write_pictures(tmp_path)
+    code, out, _ = run(capsys, tmp_path / "p0.png", "-o", tmp_path / "a.jpg", "--model", network, "--threshold", 0.3)
+    assert code == 0
+    assert out.splitlines()[-1] == str(tmp_path / "a.jpg")
+    with Image.open(tmp_path / "a.jpg") as drawn:
+        assert drawn.size == (64, 48)
+    code, out, _ = run(capsys, tmp_path / "p0.png", "--model", network, "--no-draw", "--json", "-", "--threshold", 0.3)
+    assert code == 0
+    assert {one["category"] for one in json.loads(out)["results"]} <= set(CLASSES)
+    assert not (tmp_path / "p0.boxes.png").exists()
+
+
+def test_a_clip(tmp_path, network, capsys):
+    av = pytest.importorskip("av")
+    with av.open(str(tmp_path / "c.mp4"), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for k in range(5):
+            picture = np.full((48, 64, 3), 40 * k, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+    code, out, _ = run(capsys, tmp_path / "c.mp4", "--model", network)
+    assert code == 0
+    assert "5 frames" in out
+    with av.open(str(tmp_path / "c.boxes.mp4")) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 5
+
+
+def test_mistakes(tmp_path, network, capsys, monkeypatch):
+    write_pictures(tmp_path)
+    picture = tmp_path / "p0.png"
+    for words, says in (
+        ((tmp_path / "gone.jpg", "--model", network), "no file"),
+        ((picture, "--model", "tiny"), "tiny is a network for edges, not for boxes"),
+        ((picture, "--model", network, "--no-draw", "-o", tmp_path / "x"), "leave it or -o out"),
+        ((picture, "--model", network, "-o", tmp_path / "x.gif"), "results are not written as .gif"),
+        ((picture, "--model", network, "-o", picture), "is the input itself"),
+        ((picture, "--model", network, "-o", tmp_path / "x.mp4"), "a video becomes a video"),
+    ):
+        code, _, err = run(capsys, *words)
+        assert (code, err.count("\n")) == (2, 1), err
+        assert says in err
+    monkeypatch.setattr("pixeldiff.weights.cards", dict)
+    code, _, err = run(capsys, picture)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "train one (pixeldiff train boxes/voc2012 --out DIR) and name it: --model" in err
