@@ -72,6 +72,8 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
         raise click.UsageError(
             f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json FILE`"
         )
+    if strong := {"flip", "multi_scale"} & scores.keys():
+        raise click.UsageError(f"a card's scores are of one scale, upright; score again without {', '.join(strong)}")
     _check_facts(name, described, recipe_words(facts))
     save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", {**described, "licence": task.licence})
     if task.suffix != TRAINED:

@@ -13,6 +13,7 @@ from pixeldiff import _native
 from pixeldiff.errors import UserError
 
 FloatMap = NDArray[np.float32]
+PAPER_SCALES = (0.5, 1.0, 1.5)  # of the picture, in the paper's multi-scale test: the maps are averaged
 
 
 def nms(edge_map: NDArray[np.floating], radius: int = 1) -> FloatMap:

@@ -201,6 +201,7 @@ def test_options_of_the_map(run, photo, edge_weights):
     np.testing.assert_allclose(saved("--thin"), thin, atol=1e-6)
     np.testing.assert_array_equal(saved("--thin", "--threshold", middle), guo_hall(thin >= middle))
     np.testing.assert_allclose(saved("--multi-scale"), plain(photo, scales=(0.5, 1, 1.5)), atol=1e-6)
+    np.testing.assert_allclose(saved("--flip"), plain(photo, flip=True), atol=1e-6)
     np.testing.assert_allclose(saved("--threads", 1), edges, atol=1e-6)
 
 

@@ -187,6 +187,26 @@ def test_scores_a_network(pictures, edge_weights, capsys):
     capsys.readouterr()
 
 
+def test_scores_a_network_at_three_scales_and_mirrored(pictures, edge_weights, capsys):
+    out = pictures.with_name("scores.json")
+    given = ("eval", "--truth", pictures, "--thresholds", 3, "--json", out, "--overwrite", "--weights", edge_weights)
+    detector = EdgeDetector(edge_weights, threads=1)
+    truths = [read_label(pictures.with_name(f"label{k}.png")) for k in range(2)]
+    for flags, options in (
+        (["--flip"], {"flip": True}),
+        (["--flip", "--multi-scale"], {"flip": True, "scales": (0.5, 1, 1.5)}),
+    ):
+        assert run(*given, *flags) == 0  # what the cache holds is of other maps
+        (scores,) = results_of(out)
+        maps = [detector(pictures.with_name(f"{k}.jpg"), **options) for k in range(2)]
+        counts = [evaluate_image(one, [truth], 3) for one, truth in zip(maps, truths, strict=True)]
+        assert scores["ods"] == summarise(counts).ods
+        assert (scores["flip"], scores.get("multi_scale", False)) == (True, "scales" in options)
+    capsys.readouterr()
+    assert run("eval", pictures.parent, "--truth", pictures, "--flip") == 2
+    assert "--flip and --multi-scale are for a network" in capsys.readouterr().err
+
+
 def test_scores_a_file_of_the_torch_world(pictures, tmp_path, capsys):
     torch.manual_seed(0)
     weights = tmp_path / "fresh.safetensors"

@@ -118,6 +118,14 @@ def test_reach_of_tiles_is_the_networks():
     assert tile_recipe(create_model("tiny-l"))["reach"] == 82
 
 
+def test_flip_averages_with_the_mirror_image(detector, rng):
+    picture = noise(rng, 40, 61, 3)
+    for scales in (None, (0.5, 1.5)):
+        mirrored = detector(np.ascontiguousarray(picture[:, ::-1]), scales=scales)[:, ::-1]
+        expected = (detector(picture, scales=scales) + mirrored) / 2
+        np.testing.assert_allclose(detector(picture, scales=scales, flip=True), expected, atol=1e-5)
+
+
 def test_scales_average_the_maps(detector, rng):
     picture = noise(rng, 40, 61, 3)
     unit = picture / np.float32(255)

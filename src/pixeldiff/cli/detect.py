@@ -19,12 +19,13 @@ from pixeldiff import image
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
 from pixeldiff.cli._network import complete_model, one_of, open_network
+from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import UserError
 from pixeldiff.files import STREAM, Found, Job, destination, find_files, make_folder, plan_jobs
 from pixeldiff.machine import cores
 from pixeldiff.runtime import video
 from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import DEFAULT, PAPER_SCALES, TASK, EdgeDetector
+from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
 from pixeldiff.runtime.formats import FORMATS, GROUNDS, SUFFIXES
 from pixeldiff.runtime.jobs import Outcome
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
@@ -87,6 +88,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
 @click.option(
     "--multi-scale", is_flag=True, help="Average the maps at half, full and one and a half size; 3.5 times the work."
 )
+@click.option("--flip", is_flag=True, help="Average with the map of the mirror image; twice the work.")
 @click.option(
     "--side-outputs", is_flag=True, help="Also the maps of the four stages, photo.edges.side_1.png and so on."
 )

@@ -24,6 +24,7 @@ from pixeldiff.data import bsds
 from pixeldiff.data.lists import find_root, refuse_missing, shortened
 from pixeldiff.data.maps import ArrayMap, DetectedMap, EdgeMap, average, find_maps
 from pixeldiff.data.truth import Mask, Truth, find_truth
+from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress, edge_report
 from pixeldiff.evaluation.edge_cache import Cache, Scored
@@ -210,6 +211,10 @@ class Options:
     thresholds: int = field(
         default=99, metadata={"least": 1, "most": 10_000, "help": "How many, evenly spaced in 0 to 1."}
     )
+    flip: bool = field(default=False, metadata={"help": "Average a network's maps with those of mirror images."})
+    multi_scale: bool = field(
+        default=False, metadata={"help": "Average a network's maps at half, full and one and a half size."}
+    )
     plot: Path | None = field(
         default=None, metadata={"kind": "file", "help": "Draw the curve (precision-recall, ROC): .png, .svg or .pdf."}
     )
@@ -289,7 +294,11 @@ class Job:
             )
         self._write(results)
         digests = {network.name: network.sha256} if network else {}
-        found = [edge_report.to_dict(name, one, digests.get(name)) for name, one in results.items()]
+        strong = {name: True for name in ("flip", "multi_scale") if getattr(self.options, name)}
+        found = [
+            {**edge_report.to_dict(name, one, digests.get(name)), **(strong if name in digests else {})}
+            for name, one in results.items()
+        ]
         return Outcome(found, edge_report.table(results))
 
     def _sources(self, network: Network | None) -> dict[str, dict[str, EdgeMap]]:
@@ -310,6 +319,8 @@ class Job:
             add("+".join(folder.resolve().name for folder in self.options.average), average(first, second))
         if network is not None:
             add(network.name, self._detected(network))
+        elif self.options.flip or self.options.multi_scale:
+            raise UserError("--flip and --multi-scale are for a network; maps are scored as they are")
         if not sources:
             raise UserError("nothing to score: give folders of maps, --average A B, --model NAME or --weights FILE")
         return sources
@@ -323,8 +334,12 @@ class Job:
                 "--dataset bsds500 --data FOLDER"
             )
         refuse_missing(Path("the data set"), pictures.values())
-        detect = partial(network.run, size="full")
-        return {name: DetectedMap(detect, path, network.sha256) for name, path in pictures.items()}
+        options = self.options
+        detect = partial(
+            network.run, size="full", scales=PAPER_SCALES if options.multi_scale else None, flip=options.flip
+        )
+        how = network.sha256 + " flip" * options.flip + " multi-scale" * options.multi_scale
+        return {name: DetectedMap(detect, path, how) for name, path in pictures.items()}
 
     def _write(self, results: dict[str, Evaluation]) -> None:
         options = self.options

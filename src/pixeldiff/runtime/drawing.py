@@ -43,6 +43,7 @@ class Options:
     threshold: float | None = None
     invert: bool = False
     scales: Sequence[float] | None = None
+    flip: bool = False  # averaged with the map of the mirror image
     side_outputs: bool = False
     overwrite: bool = False
     tolerance: float = TOLERANCE  # of vector lines, pixels
@@ -119,6 +120,7 @@ class Options:
             "--threshold": self.threshold,
             "--invert": self.invert,
             "--multi-scale": self.scales is not None,
+            "--flip": self.flip,
             "--size": self.size,
             "--ground": self.ground,
             "--format": self.format if SUFFIXES[FORMATS[self.format].suffix] != self.format else None,

@@ -18,6 +18,7 @@ import numpy as np
 
 from pixeldiff import image as pictures
 from pixeldiff import machine, weights
+from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import UserError
 from pixeldiff.files import write_whole
 from pixeldiff.image import FloatMap, Picture, Source
@@ -29,7 +30,6 @@ from pixeldiff.runtime.sizes import DEFAULT_SIZE, SMALLEST, Seen, enlarge, see, 
 
 TASK = "edges"
 DEFAULT = "tiny"  # the shipped network that is meant where none is named
-PAPER_SCALES = (0.5, 1.0, 1.5)
 
 _BATCH_PIXELS = 2**16  # small pictures of one size go through together up to here; beyond, a batch gains nothing
 
@@ -84,6 +84,7 @@ class EdgeDetector:
         *,
         side_outputs: bool = ...,
         scales: Sequence[float] | None = ...,
+        flip: bool = ...,
         thin: bool = ...,
         size: int | str | None = ...,
         threshold: float | None = ...,
@@ -97,6 +98,7 @@ class EdgeDetector:
         *,
         side_outputs: bool = ...,
         scales: Sequence[float] | None = ...,
+        flip: bool = ...,
         thin: bool = ...,
         size: int | str | None = ...,
         threshold: float | None = ...,
@@ -109,6 +111,7 @@ class EdgeDetector:
         *,
         side_outputs: bool = False,
         scales: Sequence[float] | None = None,
+        flip: bool = False,
         thin: bool = False,
         size: int | str | None = None,
         threshold: float | None = None,
@@ -118,9 +121,10 @@ class EdgeDetector:
         pictures a list of maps.
 
         `side_outputs` gives 5 x H x W: the four side maps, then the fused one. `scales` averages the maps of the
-        picture at these sizes (the paper's multi-scale test is 0.5, 1, 1.5). `thin` applies the benchmark's
-        non-maximum suppression. `size` is the longest side the network sees (`seen_size`), if not the detector's.
-        `threshold` gives 1 where the map is at least that and 0 elsewhere, `invert` dark edges on white.
+        picture at these sizes (the paper's multi-scale test is 0.5, 1, 1.5), `flip` also those of its mirror image.
+        `thin` applies the benchmark's non-maximum suppression. `size` is the longest side the network sees
+        (`seen_size`), if not the detector's. `threshold` gives 1 where the map is at least that and 0 elsewhere,
+        `invert` dark edges on white.
         """
         factors = _checked_scales(scales)
         options = _options("png", thin, threshold, invert)
@@ -128,7 +132,7 @@ class EdgeDetector:
         seen = [one if isinstance(one, Seen) else see(one, self.size if size is None else size) for one in many]
         results: list[FloatMap] = [np.empty(0, np.float32)] * len(seen)
         for group in _batches([one.picture for one in seen]):
-            maps = self._at_scales([seen[index].picture for index in group], side_outputs, factors)
+            maps = self._at_scales([seen[index].picture for index in group], side_outputs, factors, flip)
             for index, own in zip(group, maps, strict=True):
                 own = thin_lines(own, seen[index].size) if thin else enlarge(own, seen[index].size)
                 plain = threshold is None and not invert
@@ -143,6 +147,7 @@ class EdgeDetector:
         path: str | os.PathLike[str],
         *,
         scales: Sequence[float] | None = None,
+        flip: bool = False,
         thin: bool = False,
         size: int | str | None = None,
         threshold: float | None = None,
@@ -153,16 +158,20 @@ class EdgeDetector:
         A file of that name is replaced, by a whole one or not at all.
         """
         options = _options(Path(path).suffix[1:].lower(), thin, threshold, invert)
-        edges = self(image, scales=scales, thin=options.suppressed, size=size)
+        edges = self(image, scales=scales, flip=flip, thin=options.suppressed, size=size)
         write_whole(Path(path), options.encode(edges))
 
-    def _at_scales(self, batch: list[Picture], sides: bool, scales: Sequence[float]) -> FloatMap:
-        """Maps of pictures of one size, N x (5 or 1) x H x W, averaged over the scales."""
+    def _at_scales(self, batch: list[Picture], sides: bool, scales: Sequence[float], flip: bool) -> FloatMap:
+        """Maps of pictures of one size, N x (5 or 1) x H x W, averaged over the scales and mirror images."""
         height, width = batch[0].shape[:2]
         total: FloatMap | None = None
         for scale in scales:
             size = (max(1, round(height * scale)), max(1, round(width * scale)))
-            maps = self._maps([_resized(one, size) for one in batch], sides)
+            resized = [_resized(one, size) for one in batch]
+            maps = self._maps(resized, sides)
+            if flip:
+                mirrored = self._maps([np.ascontiguousarray(one[:, ::-1]) for one in resized], sides)
+                maps = (maps + mirrored[..., ::-1]) / np.float32(2)
             if size != (height, width):
                 maps = np.stack([[pictures.resize(one, (height, width)) for one in own] for own in maps])
             total = maps if total is None else total + maps

@@ -48,7 +48,13 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
     seen, photo = _see(job.source, options, detector.size if options.size is None else options.size)
     with gate:
         start = time.perf_counter()
-        maps = detector(seen, side_outputs=options.side_outputs, scales=options.scales, thin=options.suppressed)
+        maps = detector(
+            seen,
+            side_outputs=options.side_outputs,
+            scales=options.scales,
+            flip=options.flip,
+            thin=options.suppressed,
+        )
         seconds = time.perf_counter() - start
     for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
         write_result(target, options.encode(own, photo, note))

@@ -213,7 +213,7 @@ def detect_video(
     before: list[FloatMap] = []
 
     def find(picture: Picture) -> FloatMap:
-        return detector(picture, scales=options.scales, size=options.size)
+        return detector(picture, scales=options.scales, flip=options.flip, size=options.size)
 
     def finish(edges: FloatMap) -> NDArray[np.uint8]:
         if temporal and before and before[0].shape == edges.shape:
