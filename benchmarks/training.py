@@ -82,7 +82,8 @@ def sample_cost_ms(count: int = 50) -> float:
     """CPU milliseconds to prepare one picture, decoded already."""
     from pixeldiff.data.bsds import ORIGIN
     from pixeldiff.data.lists import find_root
-    from pixeldiff.training.tasks.edge_pairs import EdgePairs, list_pairs
+    from pixeldiff.training.tasks.edge_pairs import EdgePairs
+    from pixeldiff.training.tasks.edge_sources import list_pairs
 
     torch.set_num_threads(1)
     entries = EdgePairs(list_pairs(find_root("BSDS500", ORIGIN), "train")[:count], 0, crop=320, fill=True)

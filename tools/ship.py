@@ -19,7 +19,7 @@ import click
 from pixeldiff.files import write_whole
 from pixeldiff.models import pidinet
 from pixeldiff.models.saving import load_model, read_metadata, save_model
-from pixeldiff.tasks import find_task, load
+from pixeldiff.tasks import Task, find_task, load
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe, read_recipe
 from pixeldiff.weights import canonical_name, sha256
 from pixeldiff.weights.description import TRAINED
@@ -40,6 +40,11 @@ def recipe_words(facts: dict[str, str]) -> dict[str, str]:
     return {key: facts[key] for key in ("recipe", "run", "stage") if facts.get(key)}
 
 
+def licence(task: Task, facts: dict[str, str]) -> str:
+    """The task's, and the terms of what else a network was trained on."""
+    return "; ".join(filter(None, [task.licence, facts.get("terms")]))
+
+
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
     """What is known about a network whose files `<name>.*` lie in the package."""
     described = read_metadata(weights)
@@ -58,7 +63,7 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
         "wall_clock_hours": described["wall_clock_hours"],
         "steps": described["steps"],
         "seed": described["recipe"]["seed"],
-        "licence": task.licence,
+        "licence": licence(task, facts),
         "note": facts["note"],
     }
 
@@ -75,7 +80,7 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     if strong := {"flip", "multi_scale"} & scores.keys():
         raise click.UsageError(f"a card's scores are of one scale, upright; score again without {', '.join(strong)}")
     _check_facts(name, described, recipe_words(facts))
-    save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", {**described, "licence": task.licence})
+    save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", {**described, "licence": licence(task, facts)})
     if task.suffix != TRAINED:
         load(task.export)(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
@@ -103,6 +108,7 @@ def _check_facts(name: str, described: dict[str, Any], words: dict[str, str]) ->
 @click.option("--run", default="", help="Which run of it.")
 @click.option("--stage", default="", help="Which stage of it.")
 @click.option("--data", required=True, help="What it was trained on, in words.")
+@click.option("--terms", default="", help="Terms of pictures beyond those that the task's licence speaks of.")
 @click.option("--note", required=True, help="What a reader should know.")
 def main(name: str, weights: Path, scores: Path, **facts: str) -> None:
     """NAME in the package, its WEIGHTS (.safetensors of a run), its SCORES (`pixeldiff eval --json`)."""

@@ -1,7 +1,7 @@
 """What is done to an edge map, float32 H x W in [0, 1]: suppressed, thinned, and rounded to levels by one rule.
 
 The rule is floor(255 x + 1/2), in 32 bits, for maps and for pictures of floats. Labels and corruptions of pictures have
-rules of their own, published or trained with: data/truth.py, training/tasks/edge_pairs.py, robustness/corruptions.py.
+rules of their own, published or trained with: data/truth.py, training/tasks/edge_sources.py, robustness/corruptions.py.
 """
 
 from __future__ import annotations

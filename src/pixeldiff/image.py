@@ -93,6 +93,11 @@ def read_stored(path: str | Path) -> NDArray[Any]:
     return _from_path(path, stored)
 
 
+def read_indices(path: str | Path) -> NDArray[Any]:
+    """As `read_stored`, but of a picture with a palette the numbers before they are looked up: masks of objects."""
+    return _from_path(path, lambda file: _pixels(file, lambda band: band))
+
+
 def stored_size(path: str | Path) -> tuple[int, int]:
     """Height and width in a picture file, before it is turned upright; nothing is decoded."""
     return _from_path(path, lambda file: (file.height, file.width))

@@ -38,7 +38,7 @@ from pixeldiff.runtime.gallery import Gallery, Picture
 from pixeldiff.runtime.video import detect_video
 from pixeldiff.training import recipe
 from pixeldiff.training.recipe_file import read_file
-from pixeldiff.training.tasks.edge_pairs import list_pairs, read_label_shares
+from pixeldiff.training.tasks.edge_sources import list_pairs, read_label_shares, read_soft
 from pixeldiff.weights.description import normalisation
 from pixeldiff.weights.graph_file import read_properties
 from tests.fuzz import mutate
@@ -98,8 +98,10 @@ def _pictures() -> dict[str, Format]:
     }
     if features.check("avif"):
         seeds["avif"] = (*_saved("AVIF", "RGB", "RGBA"), *_saved("AVIF", "RGB", **animated))
-    found = {n: Format(f"case.{n}", files, (image.read, image.read_stored)) for n, files in seeds.items()}
-    readers = (image.read, maps.read_map, truth.read_label, read_label_shares)
+    found = {
+        n: Format(f"case.{n}", files, (image.read, image.read_stored, image.read_indices)) for n, files in seeds.items()
+    }
+    readers = (image.read, maps.read_map, truth.read_label, read_label_shares, read_soft)
     png = (*_saved("PNG", "RGB", "RGBA", "L", "LA", "P", "1", "I;16"), *_saved("PNG", "RGB", exif=exif, **animated))
     return found | {"png": Format("case.png", png, readers, mutate.png, 40)}
 

@@ -9,7 +9,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from pixeldiff.cli import main
-from pixeldiff.training.tasks.edge_pairs import EdgePairs, list_pairs
+from pixeldiff.training.tasks.edge_pairs import EdgePairs
+from pixeldiff.training.tasks.edge_sources import list_pairs
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_written_layout_is_the_augmentation(bsds: Path, tmp_path: Path, capsys: 
     raw = EdgePairs(list_pairs(bsds, "train") + list_pairs(bsds, "val"), 0, 16, True, (1.0, 0.5, 1.5))
     assert len(written) == len(raw) == 192
     for index in range(0, 192, 7):
-        (image, label), (expected_image, expected_label) = written[(0, index)], raw[(0, index)]
+        (image, label, _), (expected_image, expected_label, _) = written[(0, index)], raw[(0, index)]
         assert torch.equal(label, expected_label)
         assert (image.float() - expected_image.float()).abs().mean() < 4, "only JPEG lies between"
     assert len(list_pairs(out, "train200_pair.lst")) == 96

@@ -20,7 +20,7 @@ from pixeldiff.models.saving import load_model, read_metadata
 from pixeldiff.training.loop import train
 from pixeldiff.training.run import Run
 from pixeldiff.training.schedule import Schedule, learning_rate
-from pixeldiff.training.tasks.edge_pairs import list_pairs, read_pair
+from pixeldiff.training.tasks.edge_sources import list_pairs, read_pair
 from pixeldiff.training.tasks.edges import Task, robust_loss
 from pixeldiff.training.tasks.pictures import normalise
 from tests.training.small_run import command, lines, losses, recipe_text, small_recipe, stop_after
@@ -116,7 +116,7 @@ def test_half_precision_learns_nearly_the_same(root: Path) -> None:
 @pytest.mark.parametrize("last", [True, False])
 def test_channels_last_reaches_the_first_layer(root: Path, last: bool) -> None:
     run = Run(small_recipe(root, loop={"channels_last": last}), root / "run", torch.device("cpu"))
-    pictures, labels = run.task.collate([run.task[0, 0], run.task[0, 1]])
+    pictures, labels, _ = run.task.collate([run.task[0, 0], run.task[0, 1]])
     wanted = torch.channels_last if last else torch.contiguous_format
     for layout in (torch.channels_last, torch.contiguous_format):  # as tasks may hand them over
         placed = run.placed(pictures.contiguous(memory_format=layout))

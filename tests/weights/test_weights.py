@@ -106,12 +106,14 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match="of one scale, upright; score again without flip"):
         ship.ship("little", weights_file, {**scores, "flip": True}, **facts(**tiny))
     assert not list(ship.FOLDER.iterdir())
-    card = json.loads(ship.ship("pidinet_little", weights_file, scores, **facts(**tiny)).read_text())
+    chosen = facts(**tiny, terms="VOC's photographs are Flickr's")
+    card = json.loads(ship.ship("pidinet_little", weights_file, scores, **chosen).read_text())
     check_card(card, ship.FOLDER)
     assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("little", 0.7, 0, 0.5)
     assert card["files"].keys() == {".safetensors"}
     assert (card["recipe"], card["stage"], "run" in card) == ("edges/tiny", "first", False)
-    assert "non-commercial" in card["licence"]
+    assert card["licence"].endswith("for non-commercial research and education; VOC's photographs are Flickr's")
+    assert weights.describe(ship.FOLDER / "little.safetensors")["licence"] == card["licence"]
 
 
 def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:

@@ -1,21 +1,33 @@
-"""`pixeldiff data hed-bsds SRC DST`: data sets in the layouts that other programs read."""
+"""`pixeldiff data`: data sets in the layouts that other programs read, and labels for pictures that have none."""
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
+from typing import Any
 
 import click
 
+from pixeldiff import image
+from pixeldiff.cli import _json
+from pixeldiff.cli import _report as report
+from pixeldiff.cli._network import complete_model, one_of, open_network
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.bsds import ORIGIN
-from pixeldiff.data.lists import find_root
-from pixeldiff.errors import needs
+from pixeldiff.data.lists import find_root, read_list
+from pixeldiff.edgemap import PAPER_SCALES
+from pixeldiff.errors import UserError, needs
+from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs
 from pixeldiff.machine import cores
+from pixeldiff.runtime.drawing import Options
+from pixeldiff.runtime.edges import TASK, checked_scales
+from pixeldiff.runtime.stream import detect_files, share
 
 
 @click.group()
 def data() -> None:
-    """Write data sets in the layouts that other programs read."""
+    """Write data sets in the layouts that other programs read, and labels for pictures that have none."""
 
 
 @data.command("hed-bsds")
@@ -43,3 +55,103 @@ def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
             lambda done, all_of_them: bars.update(bar, completed=done, total=all_of_them),
         )
     print(f"{written} pairs in {destination}")
+
+
+class _Scales(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """Factors between commas."""
+
+    name = "scales"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            factors = [float(one) for one in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers such as 0.5,1", param, ctx)
+        return checked_scales(factors)
+
+
+@data.command("pseudo-labels")
+@click.argument("photos", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--model", shell_complete=complete_model(TASK), help="The shipped network that teaches. [default: basic]")
+@click.option("--weights", type=click.Path(path_type=Path), help="The network in this file teaches, one of your own.")
+@click.option(
+    "--only", type=click.Path(path_type=Path), metavar="LIST", help="Label the pictures that this text file names."
+)
+@click.option("--no-flip", is_flag=True, help="Without the mirror images; half the work.")
+@click.option(
+    "--scales",
+    type=_Scales(),
+    default=PAPER_SCALES,
+    metavar="S,S,...",
+    help="Sizes of the picture whose maps are averaged; work grows as their squares. [default: 0.5,1,1.5]",
+)
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
+@click.option("--overwrite", is_flag=True, help="Label again what has a label; by default it is kept.")
+@_json.option
+def pseudo_labels(
+    photos: Path,
+    out: Path,
+    model: str | None,
+    weights: Path | None,
+    only: Path | None,
+    no_flip: bool,
+    scales: tuple[float, ...],
+    threads: int | None,
+    overwrite: bool,
+    json_target: str | None,
+) -> int:
+    """Edges of all pictures below PHOTOS as soft labels in OUT: maps of a network, averaged over scales and mirrored.
+
+    A recipe learns them with the source "soft:PHOTOS:OUT". Given again, the command goes on where it was stopped.
+    Pictures larger than the network sees them have smaller labels, and are reduced when they are learned. The exit
+    code is 1 if some pictures failed.
+    """
+    _json.check(json_target, overwrite)
+    if weights is not None and weights.suffix == ".pth":
+        raise UserError(f"{weights} is a file of the paper's authors, whose networks are no teachers; train your own")
+    found, jobs = _unlabelled(photos, out, only)
+    make_folder(out)
+    made_by = f"pixeldiff data pseudo-labels --scales {','.join(map('{:g}'.format, scales))}{' --no-flip' * no_flip}"
+    options = Options(scales=scales, flip=not no_flip, as_seen=True, overwrite=overwrite, made_by=made_by)
+    threads = threads or cores()
+    start = time.perf_counter()
+    teacher = one_of(model or (None if weights else "basic"), weights)
+    with open_network(teacher, TASK, *share(threads, len(jobs))) as opened:
+        outcomes = list(report.with_progress(detect_files(opened.network, jobs, options), len(jobs)))
+    seconds = time.perf_counter() - start
+    outcomes.sort(key=lambda one: str(one.job.source))
+    failed = report.failures(found, outcomes)
+    more = report.totals(opened.network, outcomes, threads, seconds)
+    _json.write(json_target, "data pseudo-labels", report.results(outcomes), failed, overwrite, **more)
+    if json_target != _json.STDOUT:
+        report.say(report.sentences(outcomes, jobs, seconds))
+    report.remark(report.remarks(outcomes, found, len(jobs), sized=True))
+    return report.exit_code(outcomes, failed)
+
+
+def _unlabelled(photos: Path, out: Path, only: Path | None) -> tuple[Found, list[Job]]:
+    """The pictures to be labelled, and where their labels go: OUT/x/y.png for PHOTOS/x/y.jpg."""
+    if not photos.is_dir():
+        raise UserError(f"no folder of pictures {photos}; check the name")
+    if os.path.realpath(out) == os.path.realpath(photos):
+        raise UserError(f"the labels of {photos} would lie among its pictures; give another folder")
+    found = find_files([str(photos)], image.SUFFIXES, "pictures", str(out))
+    if only is not None:
+        wanted = dict.fromkeys(line.strip() for line in read_list(only).splitlines() if line.strip())
+        names = {name: one for one in found.files for name in _names(one[0], photos)}
+        found.missing |= {
+            name: f"no picture {name} in {photos}, which {only} names" for name in wanted if name not in names
+        }
+        found.files = list(dict.fromkeys(names[name] for name in wanted if name in names))
+    if not found.files:
+        raise UserError(next(iter(found.missing.values())))
+    return found, plan_jobs(found, None, out, lambda _: "png")
+
+
+def _names(picture: Path, root: Path) -> tuple[str, str]:
+    """What a list may call a picture: its place below the folder, with its suffix or without."""
+    name = picture.relative_to(root)
+    return name.as_posix(), name.with_suffix("").as_posix()

@@ -48,6 +48,8 @@ class Options:
     overwrite: bool = False
     tolerance: float = TOLERANCE  # of vector lines, pixels
     size: int | str | None = None  # longest side the network sees
+    as_seen: bool = False  # the map of a reduced picture stays small
+    made_by: str = ""  # the command, where it is not detect
     ground: str | None = None  # of GROUNDS; black or, inverted, white
     min_length: float = 0  # of vector lines that hang together, pixels
     stroke: float = STROKE  # of vector lines, pixels
@@ -114,6 +116,8 @@ class Options:
 
     def note(self, model: str) -> str:
         """The command that makes such a file."""
+        if self.made_by:
+            return f"{self.made_by} --model {model}".encode("ascii", "replace").decode()
         words: dict[str, object] = {
             "--model": model,
             "--thin": self.thin,

@@ -126,7 +126,7 @@ class EdgeDetector:
         (`seen_size`), if not the detector's. `threshold` gives 1 where the map is at least that and 0 elsewhere,
         `invert` dark edges on white.
         """
-        factors = _checked_scales(scales)
+        factors = checked_scales(scales)
         options = _options("png", thin, threshold, invert)
         many = image if isinstance(image, list | tuple) else [image]
         seen = [one if isinstance(one, Seen) else see(one, self.size if size is None else size) for one in many]
@@ -184,7 +184,8 @@ class EdgeDetector:
         return self.network.maps(batch, sides, self.memory_budget)[:, :, :height, :width]
 
 
-def _checked_scales(scales: Sequence[float] | None) -> Sequence[float]:
+def checked_scales(scales: Sequence[float] | None) -> tuple[float, ...]:
+    """The scales to average over; an error if they cannot be."""
     if scales is None:
         return (1.0,)
     try:

@@ -46,6 +46,9 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
     if there and not options.overwrite:
         raise UserError(f"{there[0]} exists, others of {job.source} do not; give --overwrite or another -o")
     seen, photo = _see(job.source, options, detector.size if options.size is None else options.size)
+    size, shape = seen.size, (seen.picture.shape[0], seen.picture.shape[1])
+    if options.as_seen:
+        seen = Seen(seen.picture, shape)
     with gate:
         start = time.perf_counter()
         maps = detector(
@@ -58,8 +61,7 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
         seconds = time.perf_counter() - start
     for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
         write_result(target, options.encode(own, photo, note))
-    shape = (seen.picture.shape[0], seen.picture.shape[1])
-    return Outcome(job, "done", files=tuple(targets), size=seen.size, seen=shape, network_seconds=seconds)
+    return Outcome(job, "done", files=tuple(targets), size=size, seen=shape, network_seconds=seconds)
 
 
 def _targets(job: Job, options: Options) -> list[Path]:

@@ -22,7 +22,8 @@ from pixeldiff.data.bsds import split_folders
 from pixeldiff.data.lists import list_pictures
 from pixeldiff.errors import UserError
 from pixeldiff.files import remove_leftovers, whole
-from pixeldiff.training.tasks.edge_pairs import EdgePairs, Pair, list_pairs
+from pixeldiff.training.tasks.edge_pairs import EdgePairs
+from pixeldiff.training.tasks.edge_sources import Pair, list_pairs
 
 SCALES = (1.0, 0.5, 1.5)
 ROTATIONS = 16
@@ -66,7 +67,7 @@ def _write_versions(root: Path, pair: Pair) -> list[str]:
         _, angle, flip, scale = entries.entry(index)
         suffix = "" if scale == 1 else f"_scale_{scale:g}"
         folder = f"{math.degrees(angle):.1f}_1_{int(flip)}"
-        image, label = entries[(0, index)]
+        image, label, _ = entries[(0, index)]
         names = (
             f"train/aug_data{suffix}/{folder}/{pair.image.stem}.jpg",
             f"train/aug_gt{suffix}/{folder}/{pair.image.stem}.png",

@@ -13,17 +13,8 @@ from scipy.io import savemat
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
-from pixeldiff.training.tasks.edge_pairs import (
-    IGNORED,
-    EdgePairs,
-    Pair,
-    inscribed,
-    list_pairs,
-    read_label_shares,
-    read_pair,
-    recolour,
-    warp,
-)
+from pixeldiff.training.tasks.edge_pairs import EdgePairs, inscribed, recolour, warp
+from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, list_pairs, read_label_shares, read_pair
 from pixeldiff.training.tasks.pictures import normalise
 
 
@@ -144,7 +135,7 @@ def test_right_angles_and_flips_are_exact(tmp_path: Path, rng: np.random.Generat
     for index in range(8):
         _, angle, flip, _ = entries.entry(index)
         turns = round(angle / (math.pi / 2))
-        found_image, found_label = entries[(0, index)]
+        found_image, found_label, _ = entries[(0, index)]
         step = -1 if flip else 1
         assert np.array_equal(found_image.permute(1, 2, 0), np.rot90(image, turns)[:, ::step])
         assert np.array_equal(found_label[0], np.rot90(label, turns)[:, ::step])
@@ -157,7 +148,7 @@ def test_windows_are_parts_of_the_picture(tmp_path: Path, rng: np.random.Generat
     entries = EdgePairs([pair], 5, crop=16, fill=fill)
     places = set()
     for epoch in range(20):
-        window, truth = entries[(epoch, 0)]
+        window, truth, _ = entries[(epoch, 0)]
         assert window.shape == (3, 16, 16)
         matches = [
             (y, x)
@@ -174,7 +165,7 @@ def test_windows_are_parts_of_the_picture(tmp_path: Path, rng: np.random.Generat
 
 def test_fill_ignores_what_lies_beyond(tmp_path: Path, rng: np.random.Generator) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
-    _, label = EdgePairs([pair], 0, crop=64, fill=True)[(0, 0)]
+    _, label, _ = EdgePairs([pair], 0, crop=64, fill=True)[(0, 0)]
     assert (label != IGNORED).sum() == 21 * 33
 
 
@@ -183,7 +174,7 @@ def test_inscribed_windows_ignore_nothing(tmp_path: Path, rng: np.random.Generat
     entries = EdgePairs([pair], 0, rotations=16, flips=True, scales=(1.0, 0.5, 1.5))
     assert len(entries) == 96
     for index in range(96):
-        image, label = entries[(0, index)]
+        image, label, _ = entries[(0, index)]
         assert image.shape[1:] == label.shape[1:]
         assert set(label.unique().tolist()) <= {0, 100, 255}
 
@@ -234,7 +225,7 @@ def test_colours_vary_and_labels_do_not(tmp_path: Path, rng: np.random.Generator
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
     plain, coloured = EdgePairs([pair], 5, crop=16), EdgePairs([pair], 5, crop=16, colour=0.4)
     for epoch in range(3):
-        (image, label), (other, same) = plain[(epoch, 0)], coloured[(epoch, 0)]
+        (image, label, _), (other, same, _) = plain[(epoch, 0)], coloured[(epoch, 0)]
         assert torch.equal(label, same)
         assert not torch.equal(image, other)
         assert torch.equal(other, EdgePairs([pair], 5, crop=16, colour=0.4)[(epoch, 0)][0])
@@ -247,7 +238,7 @@ def test_entries_are_pure(tmp_path: Path, rng: np.random.Generator) -> None:
     first, second = EdgePairs([pair], 1, **options), EdgePairs([pair], 1, **options)
     first[(0, 3)]
     for key in ((0, 0), (2, 17), (5, 63)):
-        assert all(torch.equal(a, b) for a, b in zip(first[key], second[key], strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(first[key][:2], second[key][:2], strict=True))
     assert not torch.equal(first[(0, 0)][0], first[(1, 0)][0])
 
 

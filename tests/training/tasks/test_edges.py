@@ -11,7 +11,8 @@ from pixeldiff.errors import UserError
 from pixeldiff.models import create_model
 from pixeldiff.training.recipe import parse_recipe
 from pixeldiff.training.tasks import edges
-from pixeldiff.training.tasks.edge_pairs import IGNORED, collate
+from pixeldiff.training.tasks.edge_pairs import collate
+from pixeldiff.training.tasks.edge_sources import IGNORED
 from pixeldiff.training.tasks.edges import Task, as_edges, logits_of, robust_loss
 
 
@@ -56,14 +57,51 @@ def test_loss_of_large_logits_is_finite() -> None:
     assert torch.isfinite(robust_loss([torch.tensor([[[[200.0, -200.0]]]])], label)).all()
 
 
+def soft_loss_by_definition(logits: list[np.ndarray], label: np.ndarray, balance: float) -> float:
+    """One picture, its label a teacher's map."""
+    seen = label[label != IGNORED / 255]
+    mass = seen.mean()
+    total = 0.0
+    for logit in logits:
+        for z, q in zip(logit[label != IGNORED / 255], seen, strict=True):
+            p = 1 / (1 + math.exp(-z))
+            weight = q * (1 - mass) + (1 - q) * balance * mass
+            total -= weight * (q * math.log(p) + (1 - q) * math.log(1 - p))
+    return total
+
+
+def test_loss_of_soft_labels_beside_hard_ones(rng: np.random.Generator) -> None:
+    labels = rng.choice([0, IGNORED, 40, 90, 255], (4, 1, 7, 9)) / 255
+    logits = [rng.normal(0, 3, labels.shape) for _ in range(5)]
+    soft = torch.tensor([True, False, True, False])
+    found = robust_loss([torch.from_numpy(z) for z in logits], torch.from_numpy(labels), 0.3, 1.1, soft)
+    for k in range(4):
+        own = [z[k] for z in logits], labels[k]
+        expected = soft_loss_by_definition(*own, 1.1) if soft[k] else loss_by_definition(*own, 0.3, 1.1)
+        assert found[k].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_soft_loss_is_least_at_the_teachers_map_and_the_papers_for_hard_labels(rng: np.random.Generator) -> None:
+    soft, teacher = torch.tensor([True]), torch.from_numpy(rng.uniform(0.02, 0.98, (1, 1, 5, 6)))
+    logits = torch.logit(teacher).requires_grad_()
+    robust_loss([logits], teacher, soft=soft).sum().backward()
+    assert logits.grad.abs().max() < 1e-6
+    hard, other = (
+        torch.from_numpy(rng.choice([0.0, 1.0], (1, 1, 5, 6))),
+        torch.from_numpy(rng.normal(0, 1, (1, 1, 5, 6))),
+    )
+    torch.testing.assert_close(robust_loss([other], hard, soft=soft), robust_loss([other], hard))
+
+
 def test_mixed_sizes_lose_as_alone(rng: np.random.Generator) -> None:
     """Padding counts neither as edge nor as background, nor in the balance."""
     sizes = [(5, 9), (8, 4), (8, 9)]
     samples = []
     for height, width in sizes:
         image = torch.from_numpy(rng.integers(0, 256, (3, height, width), dtype=np.uint8))
-        samples.append((image, torch.from_numpy(rng.choice([0, 20, 200], (1, height, width)).astype(np.uint8))))
-    images, labels = collate(samples)
+        samples.append((image, torch.from_numpy(rng.choice([0, 20, 200], (1, height, width)).astype(np.uint8)), False))
+    images, labels, soft = collate(samples)
+    assert not soft.any()
     assert images.shape == (3, 3, 8, 9)
     assert labels.shape == (3, 1, 8, 9)
     logits = torch.from_numpy(rng.normal(0, 1, labels.shape))
@@ -97,6 +135,21 @@ def test_pictures_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: p
     assert task.preview(model).shape == (60, 47, 3)
     monkeypatch.setattr(edges, "PREVIEW_PIXELS", 400)
     assert task.preview(model).shape == (2 * 15, 6 + 21, 3)
+
+
+def test_pictures_that_no_person_labelled_are_learned_and_not_scored(table: dict, tmp_path, rng) -> None:
+    for name, size in (("a", (5, 6)), ("b", (30, 41))):
+        (tmp_path / "maps").mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(256, size=size, dtype=np.uint8)).save(tmp_path / f"maps/{name}.png")
+    table["data"] |= {"sources": ["photos:edges", "soft:photos:maps"], "share": 0.25}
+    task = Task(parse_recipe(table))
+    assert len(task) == 8  # six of people, two soft
+    images, labels, soft = task.collate([task[0, index] for index in range(8)])
+    assert soft.tolist() == [False] * 6 + [True] * 2
+    assert torch.isfinite(task.loss(create_model("tiny", width=4, side_channels=2), (images, labels, soft)))
+    table["evaluate"]["sources"] = ["soft:photos:maps"]
+    with pytest.raises(UserError, match="which no person has labelled"):
+        Task(parse_recipe(table))
 
 
 def test_scales_of_held_out_pictures_are_refused(table: dict, tmp_path) -> None:

@@ -1,7 +1,5 @@
-"""Pictures with edge labels: one pair-list dataset for every layout in use, and the HED augmentation on the fly.
+"""Windows of labelled pictures: the HED augmentation on the fly, one dataset for every source.
 
-A label is the share of annotators who marked a pixel, 0 to 1, kept as uint8 (255 = all). IGNORED is a value
-between "nobody" and any eta: what a rotated or padded picture does not cover is labelled so, and the loss skips it.
 The augmentation is that of HED (Xie and Tu, 2015): 16 rotations, a flip, three scales, each combination one entry of
 the epoch. Random colours are ours, and off unless a recipe asks for them.
 """
@@ -9,9 +7,6 @@ the epoch. Random colours are ours, and off unless a recipe asks for them.
 from __future__ import annotations
 
 import math
-import os
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -19,108 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pixeldiff import image as pictures
-from pixeldiff.data.bsds import split_folders
-from pixeldiff.data.lists import list_columns, list_pictures, read_json_list, read_list, visible
-from pixeldiff.data.truth import read_bsds, read_shares
 from pixeldiff.errors import UserError
+from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, read_pair
 
-IGNORED = 1
 SMALLEST = 8  # pixels on a side: three poolings leave one
-LARGEST_SCALE = 100  # more is a slip
 CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
 N = TypeVar("N", float, Tensor)
-
-
-@dataclass(frozen=True)
-class Pair:
-    image: Path
-    label: Path
-    scale: float = 1.0  # both are resized by it (the third column of NYUD's lists)
-
-
-def list_pairs(root: Path, source: str) -> list[Pair]:
-    """The pairs that one entry of `data.sources` names, all files checked to be there.
-
-    - "train": a split of a raw BSDS500, images/train/<id>.jpg with groundTruth/train/<id>.mat
-    - "train_pair.lst": a list, one "image label" or "image label scale" per line, with tabs if names have spaces
-    - "train_rgb.json": a JSON array of [image, label]
-    - "photos:edges": two folders, a label has the name of its picture whatever the suffix
-    Names in a list are relative to the root; where they are not, to the list's own folder.
-    """
-    root = root.absolute()  # so that what already stands under the root stays where it is when `_found` joins it
-    if ":" in source:
-        pairs = _folder_pairs(root, *source.split(":", 1))
-    elif source.endswith((".lst", ".txt")):
-        lines = enumerate(read_list(root / source).splitlines(), 1)
-        pairs = [_list_pair(line, f"{root / source}, line {n}") for n, line in lines if line.strip()]
-    elif source.endswith(".json"):
-        pairs = [Pair(Path(image), Path(label)) for image, label in read_json_list(root / source)]
-    elif all(folder.is_dir() for folder in split_folders(root, source)):
-        images, labels = split_folders(root, source)
-        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(images)]
-    else:
-        raise UserError(
-            f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
-            'list (.lst, .txt), a JSON list or "folder of images:folder of labels"'
-        )
-    if not pairs:
-        raise UserError(f"{source!r} in {root} holds no pictures")
-    if jpeg := [pair.label for pair in pairs if pair.label.suffix.lower() in (".jpg", ".jpeg")]:
-        raise UserError(f"{jpeg[0]} is a JPEG, whose noise beside each edge the loss would skip; save labels as PNG")
-    folders = (root, (root / source).parent)
-    return [Pair(_found(pair.image, folders), _found(pair.label, folders), pair.scale) for pair in pairs]
-
-
-def _found(path: Path, folders: tuple[Path, ...]) -> Path:
-    for folder in folders:
-        if os.path.isfile(folder / path):  # Path.is_file raises where the name is too long for a file
-            return folder / path
-    raise UserError(f"no file {str(folders[0] / path)[:300]}; complete the data or take it out of the list")
-
-
-def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
-    by_name = {path.stem: path for path in list_pictures(root / labels)}
-    by_name |= {path.stem: path for path in visible(root / labels) if path.suffix == ".mat"}
-    pairs = []
-    for image in list_pictures(root / images):
-        if image.stem not in by_name:
-            raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
-        pairs.append(Pair(image, by_name[image.stem]))
-    return pairs
-
-
-def _list_pair(line: str, where: str) -> Pair:
-    columns = list_columns(line)
-    try:
-        scale = float(columns[2]) if len(columns) == 3 else 1.0
-    except ValueError:
-        scale = 0.0
-    if len(columns) in (2, 3) and 0 < scale < LARGEST_SCALE:
-        return Pair(Path(columns[0]), Path(columns[1]), scale)
-    raise UserError(
-        f'{where} is not "image label" or "image label scale": {line[:200]!r}; put tabs between them where names have '
-        "spaces"
-    )
-
-
-def read_label_shares(path: Path) -> np.ndarray:
-    """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
-    if path.suffix == ".mat":
-        shares: np.ndarray = np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
-        return shares
-    return np.array(read_shares(path))
-
-
-def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-    """Picture and label, checked to be of one size."""
-    image, label = pictures.read8(pair.image), read_label_shares(pair.label)
-    if image.shape[:2] != label.shape:
-        raise UserError(
-            f"{pair.image} is {image.shape[1]}x{image.shape[0]} but its label {pair.label} is "
-            f"{label.shape[1]}x{label.shape[0]}; make them the same size"
-        )
-    return image, label
+Sample = tuple[Tensor, Tensor, bool]  # picture, label, whether that is soft
 
 
 def inscribed(width: float, height: float, angle: float) -> tuple[float, float]:
@@ -206,15 +106,17 @@ class EdgePairs:
         crop: int = 0,
         fill: bool = False,
         colour: float = 0.0,
+        share: float = 0.0,
     ) -> None:
         self.pairs, self.seed = pairs, seed
         self.rotations, self.scales, self.crop, self.fill, self.colour = rotations, scales, crop, fill, colour
         self.versions = rotations * (1 + flips) * len(scales)
+        self._parts = _mixed(pairs, self.versions, share)
         self._cache: dict[Pair, tuple[np.ndarray, np.ndarray]] = {}
         self._room = CACHE_BYTES
 
     def __len__(self) -> int:
-        return len(self.pairs) * self.versions
+        return sum(length for _, length in self._parts)
 
     def name(self, index: int) -> str:
         pair, angle, flip, scale = self.entry(index)
@@ -222,10 +124,15 @@ class EdgePairs:
 
     def entry(self, index: int) -> tuple[Pair, float, bool, float]:
         """The picture, rotation, flip and scale of an entry."""
-        picture, version = divmod(index, self.versions)
+        part, place = 0, index
+        while place >= self._parts[part][1]:
+            place -= self._parts[part][1]
+            part += 1
+        pairs, length = self._parts[part]
+        picture, version = divmod(place * len(pairs) * self.versions // length, self.versions)
         version, turn = divmod(version, self.rotations)
         flip, scale = divmod(version, len(self.scales))
-        pair = self.pairs[picture]
+        pair = pairs[picture]
         return pair, 2 * math.pi * turn / self.rotations, bool(flip), self.scales[scale] * pair.scale
 
     def _decoded(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
@@ -238,7 +145,7 @@ class EdgePairs:
             self._cache[pair] = image, label
         return image, label
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, key: tuple[int, int]) -> Sample:
         epoch, index = key
         pair, angle, flip, scale = self.entry(index)
         image, label = self._decoded(pair)
@@ -262,7 +169,25 @@ class EdgePairs:
             saturation, contrast, brightness = rng.uniform(-self.colour, self.colour, 3) * (2, 1, 1) + 1
             tint = rng.uniform(-self.colour, self.colour, 3) / 4 + 1
             window = recolour(window, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
-        return window, truth
+        return window, truth, pair.kind == "soft"
+
+
+def _mixed(pairs: list[Pair], versions: int, share: float) -> list[tuple[list[Pair], int]]:
+    """The parts of an epoch with their lengths: all entries once, or, with a share for those that no person has
+    labelled, one of the two kinds more often, spread evenly over its entries."""
+    if not share:
+        return [(pairs, len(pairs) * versions)]
+    parts = [[pair for pair in pairs if pair.by_people is people] for people in (True, False)]
+    if not all(parts):
+        raise UserError(
+            "data.share mixes what people have labelled with soft: or objects: sources; name some of each in "
+            "data.sources, or leave the share out"
+        )
+    first, second = (len(part) * versions for part in parts)
+    return [
+        (parts[0], max(first, round(second * (1 - share) / share))),
+        (parts[1], max(second, round(first * share / (1 - share)))),
+    ]
 
 
 def _placed(rng: np.random.Generator, side: int, part: int) -> float:
@@ -281,14 +206,14 @@ def _rotated(y: N, x: N, angle: float) -> tuple[N, N]:
     return sin * x + cos * y, cos * x - sin * y
 
 
-def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
     """Pictures of any sizes as one batch: padded at the bottom and right by replication, labelled IGNORED there."""
-    height = max(image.shape[1] for image, _ in samples)
-    width = max(image.shape[2] for image, _ in samples)
+    height = max(image.shape[1] for image, *_ in samples)
+    width = max(image.shape[2] for image, *_ in samples)
     images = torch.empty(len(samples), 3, height, width, dtype=torch.uint8)
     labels = torch.full((len(samples), 1, height, width), IGNORED, dtype=torch.uint8)
-    for k, (image, label) in enumerate(samples):
+    for k, (image, label, _) in enumerate(samples):
         h, w = image.shape[1:]
         images[k] = F.pad(image[None].float(), (0, width - w, 0, height - h), mode="replicate")[0].to(torch.uint8)
         labels[k, :, :h, :w] = label
-    return images, labels
+    return images, labels, torch.tensor([soft for *_, soft in samples])

@@ -6,6 +6,12 @@ For pixel i of map j with probability p and label y (the share of annotators), t
         0                   if 0 < y < eta    beta = negatives / (negatives + positives) of the picture
         -beta log p         otherwise         L = sum of l over pixels and maps
 
+A soft label is y = q, the strength that a teacher saw. Its edges weigh as much as their mass m, the mean of q, says:
+
+    l = -w (q log p + (1 - q) log(1 - p))      w = q (1 - m) + (1 - q) lambda m
+
+which has its least value where p is q, and for q = 0 or 1 is the loss above.
+
 Here p = sigmoid(logit), and the logarithms are taken on the logits. The loss of a batch is the mean of its
 pictures' L. L is a sum over pixels, so its gradient dwarfs Adam's eps, and the weight decay acts on weights
 without any gradient only.
@@ -30,16 +36,8 @@ from pixeldiff.errors import UserError
 from pixeldiff.image import pad_to, preprocessing, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
 from pixeldiff.models.pidinet import PiDiNetConfig
-from pixeldiff.training.tasks.edge_pairs import (
-    LARGEST_SCALE,
-    SMALLEST,
-    EdgePairs,
-    Pair,
-    collate,
-    list_pairs,
-    read_label_shares,
-    read_pair,
-)
+from pixeldiff.training.tasks.edge_pairs import SMALLEST, EdgePairs, Sample, collate
+from pixeldiff.training.tasks.edge_sources import IGNORED, LARGEST_SCALE, Pair, list_pairs, read_label, read_pair
 from pixeldiff.training.tasks.pictures import normalise
 
 Network = PiDiNetConfig
@@ -52,13 +50,14 @@ class Data:
     """Where the training pairs are and how they are augmented."""
 
     root: str  # a folder, or its name under PIXELDIFF_DATA
-    sources: tuple[str, ...]  # splits, lists or "images:labels" folders; see edge_data.list_pairs
+    sources: tuple[str, ...]  # splits, lists, folders; see edge_sources.list_pairs
     rotations: int = 1  # 16 is HED's: every 22.5 degrees
     flips: bool = False
     scales: tuple[float, ...] = (1.0,)  # HED's are 1, 0.5, 1.5
     crop: int = 0  # side of the random square windows; 0 is the whole picture
     fill: bool = False  # windows of rotated pictures: false keeps to the inscribed rectangle, true mirrors beyond
     colour: float = 0.0  # up to 0.5: contrast and brightness vary by so much, saturation by twice, tint by a quarter
+    share: float = 0.0  # of soft: and objects: sources in an epoch; 0 is every picture once
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -77,6 +76,8 @@ class Data:
             raise UserError(f"data.crop is 0 (whole pictures) or at least {SMALLEST} pixels, got {self.crop}")
         if self.fill and not self.crop:
             raise UserError("data.fill is for windows; give data.crop their side, or leave fill out")
+        if not 0 <= self.share < 1:
+            raise UserError(f"data.share is the part of soft: and objects: sources, 0 to below 1, got {self.share}")
         if not 0 <= self.colour <= 0.5:
             raise UserError(f"data.colour is how much colours vary, 0 to 0.5, got {self.colour}")
 
@@ -112,18 +113,32 @@ class Evaluate:
             raise UserError(f"evaluate.max_dist is a part of the image diagonal, 0 to 1, got {self.max_dist}")
 
 
-def robust_loss(logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: float = 1.1) -> Tensor:
-    """The loss above, one value per picture (N,): `logits` are maps (N, 1, H, W), `label` is y in [0, 1]."""
+def robust_loss(
+    logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: float = 1.1, soft: Tensor | None = None
+) -> Tensor:
+    """The loss above, one value per picture (N,): `logits` are maps (N, 1, H, W), `label` is y in [0, 1], `soft` (N,)
+    says whose labels are soft."""
     negative, positive = label == 0, label >= eta
     pixels = (1, 2, 3)
     negatives, positives = negative.sum(pixels), positive.sum(pixels)
     beta = negatives / (negatives + positives).clamp(min=1)
     weight = positive * beta.view(-1, 1, 1, 1) + negative * (balance * (1 - beta)).view(-1, 1, 1, 1)
     target = positive.to(logits[0].dtype)
+    if soft is not None and soft.any():
+        choose = soft.view(-1, 1, 1, 1)
+        weight = torch.where(choose, soft_weight(label, balance), weight)
+        target = torch.where(choose, label.to(target.dtype), target)
     total = torch.zeros(len(label), device=label.device)
     for z in logits:
         total = total + F.binary_cross_entropy_with_logits(z.float(), target, weight, reduction="none").sum(pixels)
     return total
+
+
+def soft_weight(label: Tensor, balance: float) -> Tensor:
+    """w of soft labels, 0 where they are IGNORED."""
+    known = label != IGNORED / 255
+    mass = ((label * known).sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)).view(-1, 1, 1, 1)
+    return known * (label * (1 - mass) + (1 - label) * balance * mass)
 
 
 def logits_of(model: nn.Module, image: np.ndarray) -> list[Tensor]:
@@ -155,9 +170,13 @@ class Task:
         pairs = _all_pairs(data.root, data.sources)
         _look_at(pairs, self.settings.eta)
         self.pairs = EdgePairs(
-            pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour
+            pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour, data.share
         )
         self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
+        if new := [pair for pair in self.held_out if not pair.by_people]:
+            raise UserError(
+                f"evaluate.sources names {new[0].label}, which no person has labelled; score what people saw"
+            )
         if scaled := [pair for pair in self.held_out if pair.scale != 1]:
             raise UserError(
                 f"evaluate.sources asks for {scaled[0].image} at scale {scaled[0].scale:g}, but pictures are scored as "
@@ -167,19 +186,19 @@ class Task:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, key: tuple[int, int]) -> Sample:
         return self.pairs[key]
 
     def name(self, index: int) -> str:
         return self.pairs.name(index)
 
-    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def collate(self, samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
         return collate(samples)
 
-    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        images, labels = batch
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        images, labels, soft = batch
         logits = model.side_logits(normalise(images))  # type: ignore[operator]
-        return robust_loss(logits, labels / 255, self.settings.eta, self.settings.balance).mean()
+        return robust_loss(logits, labels / 255, self.settings.eta, self.settings.balance, soft).mean()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """ODS, OIS and AP of the benchmark (NMS radius 1) on the held-out pictures, and their mean loss.
@@ -216,7 +235,7 @@ class Task:
 def _look_at(pairs: list[Pair], eta: float) -> None:
     """Refuse wrong labels before training begins. One may be without an edge; from a set of such nothing is learned."""
     some = pairs[:: math.ceil(len(pairs) / LOOKED_AT)]
-    if not any([(read_label_shares(pair.label) >= eta * 255).any() for pair in some]):  # all are read
+    if not any([(read_label(pair) >= eta * 255).any() for pair in some]):  # all are read
         raise UserError(
             f"none of {len(some)} labels marks an edge, {some[0].label} is the first: labels are black, bright where "
             f"at least loss.eta = {eta:g} of the annotators saw one"

@@ -1,0 +1,213 @@
+"""Pictures with edge labels: which files a recipe's sources name, and what a label says.
+
+A label is uint8: the share of annotators who marked a pixel (255 = all), or, of a soft one, the strength of the edge
+that a network saw there. IGNORED is a value between "nobody" and any eta: the loss skips it. Of an outline of objects
+(a mask of PASCAL VOC: 0 is background, 1, 2, ... an object each, RING the band around them) the middle of the band is
+the edge. Elsewhere it says nothing about edges, since most things are no object of it: where a network is sure to see
+none there is none, and the rest is IGNORED.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from pixeldiff import image as pictures
+from pixeldiff.data.bsds import split_folders
+from pixeldiff.data.lists import list_columns, list_pictures, read_json_list, read_list, visible
+from pixeldiff.data.truth import read_bsds, read_shares
+from pixeldiff.edgemap import thin
+from pixeldiff.errors import UserError
+from pixeldiff.runtime.sizes import SMALLEST as SMALLEST_SEEN
+from pixeldiff.runtime.sizes import seen_size
+
+IGNORED = 1
+LARGEST_SCALE = 100  # more is a slip
+RING = 255  # in a mask of objects
+WIDEST_RING = 9  # pixels; what is wider is an area that nobody judged
+SURE = 30  # of 255: a network that sees less sees nothing
+
+
+@dataclass(frozen=True)
+class Pair:
+    image: Path
+    label: Path
+    scale: float = 1.0  # both are resized by it (the third column of NYUD's lists)
+    kind: str = "shares"  # of annotators; or "soft", or "objects"
+    judged: Path | None = None  # beside a mask of objects: the map of a network
+
+    @property
+    def by_people(self) -> bool:
+        return self.kind == "shares"
+
+
+def list_pairs(root: Path, source: str) -> list[Pair]:
+    """The pairs that one entry of `data.sources` names, all files checked to be there.
+
+    - "train": a split of a raw BSDS500, images/train/<id>.jpg with groundTruth/train/<id>.mat
+    - "train_pair.lst": a list, one "image label" or "image label scale" per line, with tabs if names have spaces
+    - "train_rgb.json": a JSON array of [image, label]
+    - "photos:edges": two folders, a label has the name of its picture whatever the suffix
+    - "soft:photos:maps": two folders, the second written by `pixeldiff data pseudo-labels`; labels decide what is taken
+    - "objects:photos:masks:maps": three folders, of pictures, VOC's masks of some of them, and maps as above
+    Names in a list are relative to the root; where they are not, to the list's own folder.
+    """
+    root = root.absolute()  # so that what already stands under the root stays where it is when `_found` joins it
+    if source.startswith(("soft:", "objects:")) and source.count(":") > 1:
+        return _new_pairs(root, *source.split(":"))
+    if ":" in source:
+        pairs = _folder_pairs(root, *source.split(":", 1))
+    elif source.endswith((".lst", ".txt")):
+        lines = enumerate(read_list(root / source).splitlines(), 1)
+        pairs = [_list_pair(line, f"{root / source}, line {n}") for n, line in lines if line.strip()]
+    elif source.endswith(".json"):
+        pairs = [Pair(Path(image), Path(label)) for image, label in read_json_list(root / source)]
+    elif all(folder.is_dir() for folder in split_folders(root, source)):
+        images, labels = split_folders(root, source)
+        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(images)]
+    else:
+        raise UserError(
+            f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
+            'list (.lst, .txt), a JSON list, "folder of images:folder of labels", "soft:images:maps" or '
+            '"objects:images:masks:maps"'
+        )
+    if not pairs:
+        raise UserError(f"{source!r} in {root} holds no pictures")
+    if jpeg := [pair.label for pair in pairs if pair.label.suffix.lower() in (".jpg", ".jpeg")]:
+        raise UserError(f"{jpeg[0]} is a JPEG, whose noise beside each edge the loss would skip; save labels as PNG")
+    folders = (root, (root / source).parent)
+    return [Pair(_found(pair.image, folders), _found(pair.label, folders), pair.scale) for pair in pairs]
+
+
+def _found(path: Path, folders: tuple[Path, ...]) -> Path:
+    for folder in folders:
+        if os.path.isfile(folder / path):  # Path.is_file raises where the name is too long for a file
+            return folder / path
+    raise UserError(f"no file {str(folders[0] / path)[:300]}; complete the data or take it out of the list")
+
+
+def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
+    by_name = {path.stem: path for path in list_pictures(root / labels)}
+    by_name |= {path.stem: path for path in visible(root / labels) if path.suffix == ".mat"}
+    pairs = []
+    for image in list_pictures(root / images):
+        if image.stem not in by_name:
+            raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
+        pairs.append(Pair(image, by_name[image.stem]))
+    return pairs
+
+
+def _new_pairs(root: Path, kind: str, images: str, *labels: str) -> list[Pair]:
+    """Pairs that no person has labelled. Pictures without a label were not ready, damaged, or are not meant."""
+    wanted = {"soft": 1, "objects": 2}[kind]
+    if len(labels) != wanted:
+        shape = {1: '"soft:PHOTOS:MAPS"', 2: '"objects:PHOTOS:MASKS:MAPS"'}[wanted]
+        raise UserError(f"the source {':'.join((kind, images, *labels))!r} is none; write {shape}")
+    if not (maps := root / labels[-1]).is_dir():
+        raise UserError(f"no folder {maps}; write it first: pixeldiff data pseudo-labels {root / images} {maps}")
+    photos, (first, *others) = _by_name(root / images), [_by_name(root / folder) for folder in labels]
+    pairs = []
+    for name, label in sorted(first.items()):
+        if name not in photos:
+            raise UserError(f"{label} is the label of no picture in {root / images}; is that the right folder?")
+        judged = [one[name] for one in others if name in one]
+        if len(judged) == len(others):  # what has a mask and no map is left out like what has no label
+            pairs.append(Pair(photos[name], label, kind=kind, judged=judged[0] if judged else None))
+    if not pairs:
+        raise UserError(f"no picture in {root / images} has its label in {' and '.join(labels)}")
+    return pairs
+
+
+def _by_name(folder: Path) -> dict[str, Path]:
+    """All pictures below a folder by their place without the suffix, and with it where two would be one."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in pictures.SUFFIXES)
+    shown = [path for path in found if not path.name.startswith(".")]
+    places = [path.relative_to(folder) for path in shown]
+    count = Counter(place.with_suffix("") for place in places)
+    names = [place if count[place.with_suffix("")] > 1 else place.with_suffix("") for place in places]
+    return {name.as_posix(): path for name, path in zip(names, shown, strict=True)}
+
+
+def _list_pair(line: str, where: str) -> Pair:
+    columns = list_columns(line)
+    try:
+        scale = float(columns[2]) if len(columns) == 3 else 1.0
+    except ValueError:
+        scale = 0.0
+    if len(columns) in (2, 3) and 0 < scale < LARGEST_SCALE:
+        return Pair(Path(columns[0]), Path(columns[1]), scale)
+    raise UserError(
+        f'{where} is not "image label" or "image label scale": {line[:200]!r}; put tabs between them where names have '
+        "spaces"
+    )
+
+
+def read_label_shares(path: Path) -> NDArray[np.uint8]:
+    """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
+    if path.suffix == ".mat":
+        shares: NDArray[np.uint8] = np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
+        return shares
+    return np.array(read_shares(path))
+
+
+def read_soft(path: Path) -> NDArray[np.uint8]:
+    """A map that `pixeldiff data pseudo-labels` wrote; the faintest level gives way to IGNORED."""
+    stored = pictures.read_stored(path)
+    if stored.dtype != np.uint8 or stored.ndim != 2:
+        raise UserError(f"{path} is no soft label; `pixeldiff data pseudo-labels` writes them, grey and of 8 bits")
+    soft: NDArray[np.uint8] = np.where(stored == IGNORED, np.uint8(0), stored)
+    return soft
+
+
+def read_outlines(mask: Path, judged: Path) -> NDArray[np.uint8]:
+    """The label of a mask of objects and a network's map."""
+    indices, edges = pictures.read_indices(mask), read_soft(judged)
+    if indices.dtype != np.uint8 or indices.ndim != 2 or not (indices == RING).any():
+        raise UserError(f"{mask} is no mask of objects: 0 background, 1, 2, ... objects, {RING} the ring around each")
+    if indices.shape != edges.shape:
+        raise UserError(f"{mask} and the map {judged} are not of one size; label the pictures that the masks are of")
+    return outlines(indices, edges)
+
+
+def outlines(mask: NDArray[np.uint8], edges: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """255 on the middle of the ring, 0 where the network sees nothing away from the ring, IGNORED elsewhere."""
+    ring = mask == RING
+    area = torch.from_numpy(ring)[None].float()
+    for sign in (-1, 1):  # eroded, then dilated: what is left holds a square of this side
+        area = sign * F.max_pool2d(sign * area, WIDEST_RING, stride=1, padding=WIDEST_RING // 2)
+    label: NDArray[np.uint8] = np.where(~ring & (edges < SURE), np.uint8(0), np.uint8(IGNORED))
+    label[thin(ring & (area[0].numpy() == 0))] = 255
+    return label
+
+
+def read_label(pair: Pair) -> NDArray[np.uint8]:
+    """The label of a pair, uint8 (H, W)."""
+    if pair.kind == "soft":
+        return read_soft(pair.label)
+    if pair.kind == "objects":
+        assert pair.judged is not None
+        return read_outlines(pair.label, pair.judged)
+    return read_label_shares(pair.label)
+
+
+def read_pair(pair: Pair) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Picture and label, checked to be of one size; a picture that a network saw reduced is reduced so again."""
+    image, label = pictures.read8(pair.image), read_label(pair)
+    shape = (label.shape[0], label.shape[1])
+    if pair.kind == "soft" and shape == seen_size((image.shape[0], image.shape[1]), max(*shape, SMALLEST_SEEN)):
+        image = np.array(pictures.reduce(image, shape))
+    if image.shape[:2] != shape:
+        raise UserError(
+            f"{pair.image} is {image.shape[1]}x{image.shape[0]} but its label {pair.label} is "
+            f"{shape[1]}x{shape[0]}; make them the same size"
+        )
+    return image, label

@@ -1,0 +1,142 @@
+"""Labels that no person drew: soft maps of a network, outlines of objects, and their share in an epoch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pixeldiff.errors import UserError
+from pixeldiff.training.tasks.edge_pairs import EdgePairs
+from pixeldiff.training.tasks.edge_sources import (
+    IGNORED,
+    RING,
+    SURE,
+    WIDEST_RING,
+    Pair,
+    list_pairs,
+    outlines,
+    read_pair,
+)
+
+
+def save(path: Path, array: np.ndarray, palette: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = Image.fromarray(array)
+    if palette:  # as VOC's masks come
+        picture.putpalette([k * 7 % 256 for k in range(768)])
+    picture.save(path)
+    return path
+
+
+def test_soft_labels_are_those_that_are_there(tmp_path: Path, rng: np.random.Generator) -> None:
+    photo = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    for name in ("a.jpg", "b/c.webp", "b/not-yet.png", "twice.jpg", "twice.png"):
+        save(tmp_path / "photos" / name, photo)
+    for name in ("a.png", "b/c.png", "twice.jpg.png", "twice.png.png"):
+        save(tmp_path / "maps" / name, np.full((20, 30), 90, np.uint8))
+    pairs = list_pairs(tmp_path, "soft:photos:maps")
+    assert [(p.image.name, p.label.name, p.kind) for p in pairs] == [
+        ("a.jpg", "a.png", "soft"),
+        ("c.webp", "c.png", "soft"),
+        ("twice.jpg", "twice.jpg.png", "soft"),
+        ("twice.png", "twice.png.png", "soft"),
+    ]
+    for source, says in (
+        ("soft:maps:photos", "label of no picture"),
+        ("soft:photos:nowhere", "no folder"),
+        ("soft:photos:maps:more", "write .soft:PHOTOS:MAPS"),
+        ("objects:photos:maps", "write .objects:PHOTOS:MASKS:MAPS"),
+    ):
+        with pytest.raises(UserError, match=says):
+            list_pairs(tmp_path, source)
+
+
+def test_soft_levels_stay_and_large_pictures_are_reduced_to_their_label(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    levels = rng.integers(IGNORED + 1, 256, (20, 30), dtype=np.uint8)
+    levels[0, :3] = 0, IGNORED, 2
+    save(tmp_path / "maps/a.png", levels)
+    save(tmp_path / "photos/a.png", np.repeat(np.repeat(np.dstack([levels] * 3), 2, 0), 2, 1))
+    (pair,) = list_pairs(tmp_path, "soft:photos:maps")
+    image, label = read_pair(pair)
+    assert image.shape == (20, 30, 3)
+    assert label[0, :3].tolist() == [0, 0, 2]
+    assert np.array_equal(np.delete(label, (0, 1, 2)), np.delete(levels, (0, 1, 2)))
+    save(tmp_path / "photos/a.png", np.zeros((20, 41, 3), np.uint8))
+    with pytest.raises(UserError, match=r"a.png is 41x20 but its label .*30x20"):
+        read_pair(pair)
+    save(tmp_path / "maps/a.png", np.zeros((20, 41, 3), np.uint8))
+    with pytest.raises(UserError, match="no soft label"):
+        read_pair(pair)
+
+
+def drawn_mask(width: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """A disc as a mask with a ring of this width, and how far its pixels are from the circle in the ring's middle."""
+    y, x = np.mgrid[:61, :73]
+    off = np.hypot(y - 30, x - 36) - 20
+    return np.where(np.abs(off) <= width / 2, RING, off < 0).astype(np.uint8), off
+
+
+@pytest.mark.parametrize("width", [3, 5, 7])
+def test_outlines_are_the_middle_of_the_ring(width: int) -> None:
+    mask, off = drawn_mask(width)
+    label = outlines(mask, np.zeros(mask.shape, np.uint8))
+    edge = label == 255
+    assert np.abs(off[edge]).max() <= 1.5
+    assert 2 * np.pi * 20 * 0.85 < edge.sum() < 2 * np.pi * 20 * 1.15  # once round, one pixel wide
+    assert set(label[(mask == RING) & ~edge]) <= {IGNORED}
+    assert set(label[mask != RING]) == {0}
+
+
+def test_what_a_network_sees_beside_the_ring_is_unknown_and_areas_are_no_ring() -> None:
+    mask, _ = drawn_mask(5)
+    edges = np.zeros(mask.shape, np.uint8)
+    edges[:, 3] = SURE  # a line in the background, of something that is no object
+    edges[30, 36] = SURE - 1
+    mask[48:60, 60:72] = RING  # nobody judged what is there
+    label = outlines(mask, edges)
+    assert set(label[:, 3]) == {IGNORED}
+    assert label[30, 36] == 0
+    assert WIDEST_RING < 12
+    assert set(label[48:60, 60:72].ravel()) == {IGNORED}
+    assert (label == 255).sum() > 100
+
+
+def test_objects_are_read_from_masks_with_a_palette(tmp_path: Path) -> None:
+    mask, _ = drawn_mask(4)
+    save(tmp_path / "photos/a.jpg", np.zeros((*mask.shape, 3), np.uint8))
+    save(tmp_path / "masks/a.png", mask, palette=True)
+    save(tmp_path / "maps/a.png", np.zeros(mask.shape, np.uint8))
+    save(tmp_path / "photos/b.jpg", np.zeros((*mask.shape, 3), np.uint8))
+    save(tmp_path / "masks/b.png", mask, palette=True)  # and no map
+    (pair,) = list_pairs(tmp_path, "objects:photos:masks:maps")
+    assert np.array_equal(read_pair(pair)[1], outlines(mask, np.zeros(mask.shape, np.uint8)))
+    save(tmp_path / "maps/a.png", np.zeros((4, 5), np.uint8))
+    with pytest.raises(UserError, match="not of one size"):
+        read_pair(pair)
+    save(tmp_path / "masks/a.png", np.zeros((4, 5), np.uint8))
+    with pytest.raises(UserError, match="no mask of objects"):
+        read_pair(pair)
+
+
+@pytest.mark.parametrize(
+    ("people", "new", "share"), [(3, 10, 0.5), (3, 10, 0.2), (10, 3, 0.5), (4, 4, 0.75), (7, 5, 0.4)]
+)
+def test_share_repeats_the_scarcer_kind_evenly(people: int, new: int, share: float) -> None:
+    pairs = [Pair(Path(f"p{k}"), Path("x")) for k in range(people)]
+    pairs += [Pair(Path(f"n{k}"), Path("x"), kind="soft") for k in range(new)]
+    entries = EdgePairs(pairs, 0, flips=True, share=share)
+    seen = [entries.entry(index)[0] for index in range(len(entries))]
+    counts = {pair: seen.count(pair) for pair in pairs}
+    for kind in ("shares", "soft"):
+        own = [count for pair, count in counts.items() if pair.kind == kind]
+        assert min(own) >= 2
+        assert max(own) - min(own) <= 2
+    assert sum(pair.kind == "soft" for pair in seen) == pytest.approx(share * len(seen), abs=1)
+
+
+def test_a_share_needs_both_kinds() -> None:
+    with pytest.raises(UserError, match=r"data.share mixes .* name some of each"):
+        EdgePairs([Pair(Path("a"), Path("b"))], 0, share=0.5)
