@@ -14,6 +14,7 @@ import pytest
 EXTRAS = {
     *("torch", "onnx", "safetensors", "tensorboard", "scipy", "matplotlib", "skimage", "av"),
     *("onnxruntime", "httpx", "fastapi", "starlette", "uvicorn", "mypy"),
+    *("ray", "pyarrow", "yaml"),
 }
 
 NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")

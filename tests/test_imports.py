@@ -15,7 +15,7 @@ import pixeldiff
 
 ROOT = Path(pixeldiff.__file__).parent
 LIGHT = (
-    *("errors", "machine", "files", "edgemap", "image", "figures", "tasks"),
+    *("errors", "machine", "files", "addresses", "edgemap", "image", "figures", "tasks"),
     *("data", "metrics", "evaluation", "robustness", "weights", "runtime"),
 )
 TORCH = ("nn", "models", "training", "export", "analysis")
