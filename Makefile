@@ -12,7 +12,7 @@ demo: $(VENV)/plain
 
 # Lint and types, the light rooms as users have them, then everything.
 test: lint test-plain
-	$(PY) -m pytest -n auto
+	$(PY) -m pytest -n auto --dist loadgroup
 
 # What needs no extra, in an environment of the plain install: no torch, no scipy.
 test-plain: $(PLAIN)/test

@@ -20,6 +20,7 @@ NEEDS = {
     "fastapi": ("serve/test_serve.py",),
     "av": ("runtime/test_video.py",),
     "pyarrow": ("test_addresses.py", "runtime/test_plan.py", "runtime/test_manifest.py"),
+    "ray": ("cli/test_cluster.py", "runtime/test_cluster.py"),
 }
 ABSENT = [module for module in NEEDS if importlib.util.find_spec(module) is None]
 collect_ignore = [path for module in ABSENT for path in NEEDS[module]]

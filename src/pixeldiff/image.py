@@ -71,6 +71,12 @@ def read(path: str | Path) -> Picture:
     return _from_path(path, from_pil)
 
 
+def decode(content: bytes, name: str) -> Picture:
+    """The picture in a file's content; errors begin with its name."""
+    with _told(name):
+        return _from_file(io.BytesIO(content), from_pil)
+
+
 def read8(path: str | Path) -> NDArray[np.uint8]:
     """The picture in a file with 8 bits per channel, an array of its own."""
     result: NDArray[np.uint8] = as_8_bit(read(path)).copy()

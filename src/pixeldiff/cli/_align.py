@@ -5,18 +5,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
 
 from pixeldiff import image
-from pixeldiff.cli import _json
+from pixeldiff.cli import _cluster, _json
 from pixeldiff.data.landmarks import Points, name_of, read_landmarks
 from pixeldiff.data.lists import LIST_BYTES
 from pixeldiff.errors import UserError
 from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs, refuse_itself, whole, write_whole
 from pixeldiff.machine import cores
-from pixeldiff.runtime.alignment import FACES, FaceAligner, encode
+from pixeldiff.runtime.alignment import FACES, FaceAligner, encode, make_aligned
 from pixeldiff.runtime.jobs import Outcome, work_through
 
 face_option = click.option(
@@ -42,6 +43,7 @@ threads_option = click.option(
 @threads_option
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 @_json.option
+@_cluster.options
 def align(
     source: str,
     target: str,
@@ -50,6 +52,7 @@ def align(
     threads: int | None,
     overwrite: bool,
     json_target: str | None,
+    cluster: _cluster.Cluster | None,
 ) -> int:
     """Faces in the pictures of SRC (a folder or one picture), aligned, 112 x 96, as PNG into the folder DST.
 
@@ -60,6 +63,12 @@ def align(
     from pixeldiff.cli import _report as report
 
     _json.check(json_target, overwrite)
+    if cluster:
+        if landmarks:
+            raise UserError("--landmarks is for runs on one machine; leave it or --cluster out")
+        opens, note = partial(FaceAligner, face), f"pixeldiff faces align --face {face}"
+        task = _cluster.Task("faces align", source, target, opens, make_aligned, lambda _: "png", note, overwrite)
+        return _cluster.run(task, cluster, json_target)
     destination = Path(target)
     found = find_files([source], image.SUFFIXES, "pictures", str(destination))
     jobs = _plan(found, destination)

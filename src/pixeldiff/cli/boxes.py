@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Semaphore
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ import click
 from PIL import Image
 
 from pixeldiff import image, weights
-from pixeldiff.cli import _json
+from pixeldiff.cli import _cluster, _json
 from pixeldiff.cli._network import complete_model, open_network
 from pixeldiff.errors import UserError
 from pixeldiff.files import Found, Job, destination, find_files, make_folder, plan_jobs, write_whole
@@ -61,6 +63,7 @@ QUALITY = 92
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 @_json.option
+@_cluster.options
 def boxes(
     inputs: tuple[str, ...],
     out: str | None,
@@ -70,6 +73,7 @@ def boxes(
     threads: int | None,
     overwrite: bool,
     json_target: str | None,
+    cluster: _cluster.Cluster | None,
 ) -> int:
     """Find objects in INPUTS: pictures, folders (searched to the bottom), globs or videos.
 
@@ -79,6 +83,8 @@ def boxes(
     from pixeldiff.cli import _report as report
 
     _json.check(json_target, overwrite)
+    if cluster:
+        return _on_cluster(cluster, inputs, out, model or _shipped(), threshold, no_draw, overwrite, json_target)
     if no_draw and out is not None:
         raise UserError("--no-draw writes no pictures; leave it or -o out")
     found = find_files(inputs, image.SUFFIXES, "pictures", out)
@@ -100,6 +106,36 @@ def boxes(
         report.say(report.sentences(outcomes, jobs, seconds) if not no_draw else ())
     report.remark(report.remarks(outcomes, found, len(jobs), sized=True))
     return report.exit_code(outcomes, failed)
+
+
+def _on_cluster(
+    cluster: _cluster.Cluster,
+    inputs: tuple[str, ...],
+    out: str | None,
+    word: str,
+    threshold: float,
+    no_draw: bool,
+    overwrite: bool,
+    json_target: str | None,
+) -> int:
+    """Pictures only; without drawing, the boxes are rows of the manifest."""
+    source, target = _cluster.single(inputs, out)
+    network = _cluster.carry(word, TASK, cluster)
+    make = partial(make_rows if no_draw else make_drawn, threshold=threshold)
+    note = f"pixeldiff boxes --model {Path(network.name).stem} --threshold {threshold:g}" + " --no-draw" * no_draw
+    task = _cluster.Task("boxes", source, target, network, make, None if no_draw else _ending, note, overwrite)
+    return _cluster.run(task, cluster, json_target)
+
+
+def make_rows(detector: ObjectDetector, content: bytes, name: str, threshold: float) -> str:
+    """A picture's file to its boxes, as JSON."""
+    return json.dumps(_entries(detector(image.decode(content, name), threshold)))
+
+
+def make_drawn(detector: ObjectDetector, content: bytes, name: str, threshold: float) -> dict[str, bytes]:
+    """A picture's file to that with boxes."""
+    whole = image.as_8_bit(image.decode(content, name))
+    return {"": _drawn(detector, whole, detector(whole, threshold), Path(_ending(Path(name))).suffix)}
 
 
 def _drawn(detector: ObjectDetector, whole: image.Picture, found: Boxes, suffix: str) -> bytes:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
 from pixeldiff import weights
-from pixeldiff.cli import _json
+from pixeldiff.cli import _cluster, _json
 from pixeldiff.cli._network import complete_model, open_network
 from pixeldiff.errors import UserError
 from pixeldiff.files import find_files
 from pixeldiff.image import SUFFIXES
+from pixeldiff.runtime.classes import make_classes
 
 TASK = "classes"
 
@@ -30,11 +33,28 @@ TASK = "classes"
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
 @_json.overwrite
+@click.option("-o", "--out", type=click.Path(), help="Cluster: the folder or address for the manifest.")
+@_cluster.options
 def classify(
-    inputs: tuple[str, ...], model: str | None, top: int, threads: int | None, json_target: str | None, overwrite: bool
+    inputs: tuple[str, ...],
+    model: str | None,
+    top: int,
+    threads: int | None,
+    json_target: str | None,
+    overwrite: bool,
+    out: str | None,
+    cluster: _cluster.Cluster | None,
 ) -> int:
     """Name the likeliest classes of INPUTS (pictures, folders or globs); exit code 1 if some are not readable."""
     _json.check(json_target, overwrite)
+    if cluster:
+        network = _cluster.carry(model or weights.best(TASK), TASK, cluster)
+        note = f"pixeldiff classify --model {Path(network.name).stem} --top {top}"
+        source, target = _cluster.single(inputs, out)
+        task = _cluster.Task("classify", source, target, network, partial(make_classes, top=top), None, note, overwrite)
+        return _cluster.run(task, cluster, json_target)
+    if out:
+        raise UserError("-o is of --cluster; here the classes are printed, and --json FILE keeps them")
     with open_network(model or weights.best(TASK), TASK, threads) as opened:
         results, failed = _predict(opened.network, inputs, top)
     if len(failed) == 1 and not results:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import click
 import numpy as np
 
 from pixeldiff import image
-from pixeldiff.cli import _json
+from pixeldiff.cli import _cluster, _json
 from pixeldiff.cli import _report as report
 from pixeldiff.cli._network import complete_model, one_of, open_network
 from pixeldiff.edgemap import PAPER_SCALES
@@ -29,7 +30,7 @@ from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
 from pixeldiff.runtime.formats import FORMATS, GROUNDS, SUFFIXES
 from pixeldiff.runtime.jobs import Outcome
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
-from pixeldiff.runtime.stream import detect_files, share
+from pixeldiff.runtime.stream import detect_files, make_edges, share
 from pixeldiff.runtime.vector import STROKE, TOLERANCE
 from pixeldiff.runtime.video import is_clip
 
@@ -131,6 +132,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 @_json.option
+@_cluster.options
 def detect(
     inputs: tuple[str, ...],
     out: str | None,
@@ -141,6 +143,7 @@ def detect(
     temporal: float,
     threads: int | None,
     json_target: str | None,
+    cluster: _cluster.Cluster | None,
     **given: Any,
 ) -> int:
     """Write the edges of INPUTS: pictures, folders (searched to the bottom), globs or videos; - is stdin.
@@ -150,16 +153,20 @@ def detect(
     disk is full.
     """
     _json.check(json_target, given["overwrite"])
+    word = _word(model, weights)
+    scales = PAPER_SCALES if multi_scale else None
+    if cluster:
+        return _on_cluster(cluster, inputs, out, word, Options(format_ or "png", scales=scales, **given), json_target)
     found = find_files(inputs, image.SUFFIXES, "pictures", out)
     _refuse_idle(inputs, found, bool(temporal), bool(format_ or given["ground"] or given["side_outputs"]))
     target = destination(inputs, out, _written(inputs), (*image.SUFFIXES, *video.SUFFIXES))
     if target == STREAM and (json_target == "-" or given["side_outputs"]):
         raise UserError("with -o - stdout holds one file; leave out --json - and --side-outputs")
-    options = Options(_format(format_, target), scales=PAPER_SCALES if multi_scale else None, **given)
+    options = Options(_format(format_, target), scales=scales, **given)
     jobs = _plan(found, target, None if target or out is None else Path(out), options)
     threads = threads or cores()
     start = time.perf_counter()
-    with open_network(one_of(model or (None if weights else DEFAULT), weights), TASK, *_share(threads, jobs)) as opened:
+    with open_network(word, TASK, *_share(threads, jobs)) as opened:
         outcomes = _run(opened.network, jobs, options, temporal)
     seconds = time.perf_counter() - start
     failed = report.failures(found, outcomes)
@@ -171,6 +178,29 @@ def detect(
         report.say(report.sentences(outcomes, jobs, seconds))
     report.remark(report.remarks(outcomes, found, len(jobs), options.size is not None))
     return report.exit_code(outcomes, failed)
+
+
+def _word(model: str | None, weights: Path | None) -> str | Path:
+    return one_of(model or (None if weights else DEFAULT), weights)
+
+
+def _on_cluster(
+    cluster: _cluster.Cluster,
+    inputs: tuple[str, ...],
+    out: str | None,
+    word: str | Path,
+    options: Options,
+    json_target: str | None,
+) -> int:
+    """Pictures only; the names are those of a run here."""
+    source, target = _cluster.single(inputs, out)
+    if is_clip(Path(source)):
+        raise UserError("--cluster is for pictures; run videos without it")
+    _encode_nothing(options)
+    network, suffix = _cluster.carry(word, TASK, cluster), FORMATS[options.format].suffix
+    make, note = partial(make_edges, options=options), options.note(Path(network.name).stem)
+    task = _cluster.Task("detect", source, target, network, make, lambda _: f"edges.{suffix}", note, options.overwrite)
+    return _cluster.run(task, cluster, json_target)
 
 
 def _refuse_idle(inputs: Sequence[str], found: Found, of_videos: bool, of_pictures: bool) -> None:
@@ -209,8 +239,13 @@ def _plan(found: Found, target: Path | None, folder: Path | None, options: Optio
     jobs = plan_jobs(found, target, folder, ending)
     if place := folder or (target.parent if target and target != STREAM else None):
         make_folder(place)
-    options.encode(np.zeros((1, 1), np.float32), np.zeros((1, 1, 3), np.uint8))  # what Pillow here cannot write
+    _encode_nothing(options)
     return jobs
+
+
+def _encode_nothing(options: Options) -> None:
+    """What Pillow here cannot write is told before the work."""
+    options.encode(np.zeros((1, 1), np.float32), np.zeros((1, 1, 3), np.uint8))
 
 
 def _share(threads: int, jobs: Sequence[Job]) -> tuple[int, int]:

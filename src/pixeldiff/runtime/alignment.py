@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pixeldiff.errors import UserError
-from pixeldiff.image import FACE, Source, as_8_bit, load
+from pixeldiff.image import FACE, Source, as_8_bit, decode, load
 from pixeldiff.runtime.mtcnn import Face, FaceFinder
 
 SIZE = FACE  # height, width of an aligned picture
@@ -149,3 +149,12 @@ def encode(aligned: Aligned) -> bytes:
     file = io.BytesIO()
     Image.fromarray(aligned.picture).save(file, "PNG")
     return file.getvalue()
+
+
+def make_aligned(aligner: FaceAligner, content: bytes, name: str) -> dict[str, bytes]:
+    """A picture's file to that of its aligned face."""
+    picture = decode(content, name)
+    try:
+        return {"": encode(aligner(picture))}
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error

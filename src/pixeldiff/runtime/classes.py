@@ -5,8 +5,9 @@ PackedClassifier("model.pdn")(image)            # path, Pillow image or array in
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -29,6 +30,12 @@ class Prediction:
     label: str
     index: int
     probability: float
+
+
+def make_classes(classifier: PackedClassifier, content: bytes, name: str, top: int) -> str:
+    """A picture's file to its likeliest classes, as JSON."""
+    best = classifier(pictures.decode(content, name), top)
+    return json.dumps([asdict(one) for one in best])
 
 
 class PackedClassifier:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Semaphore
+from typing import Any
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
@@ -45,7 +48,36 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
         return Outcome(job, "kept", files=tuple(targets), made_by="" if before == note else before)
     if there and not options.overwrite:
         raise UserError(f"{there[0]} exists, others of {job.source} do not; give --overwrite or another -o")
-    seen, photo = _see(job.source, options, detector.size if options.size is None else options.size)
+    drawn = _draw(detector, lambda: _read(job.source), str(job.source), options, gate)
+    for target, content in zip(targets, drawn.files, strict=True):
+        write_result(target, content)
+    return Outcome(job, "done", files=tuple(targets), size=drawn.size, seen=drawn.seen, network_seconds=drawn.seconds)
+
+
+def make_edges(detector: EdgeDetector, content: bytes, name: str, options: Options) -> dict[str, bytes]:
+    """A picture's file to those of its edges, by what their names have before the suffix; the map itself, which has
+    nothing there, is the last."""
+    drawn = _draw(detector, lambda: image.decode(content, name), name, options, nullcontext())
+    return dict(zip([*SIDES, ""][-len(drawn.files) :], drawn.files, strict=True))
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    files: list[bytes]  # of the sides, where they are asked for, and of the map
+    size: tuple[int, int]  # of the picture
+    seen: tuple[int, int]  # by the network
+    seconds: float  # in the network
+
+
+def _draw(
+    detector: EdgeDetector,
+    read: Callable[[], image.Picture],
+    name: str,
+    options: Options,
+    gate: AbstractContextManager[Any],
+) -> _Drawn:
+    """A picture to the files of its maps; the network is behind the gate."""
+    seen, photo = _see(read, name, options, detector.size if options.size is None else options.size)
     size, shape = seen.size, (seen.picture.shape[0], seen.picture.shape[1])
     if options.as_seen:
         seen = Seen(seen.picture, shape)
@@ -59,9 +91,9 @@ def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semap
             thin=options.suppressed,
         )
         seconds = time.perf_counter() - start
-    for target, own in zip(targets, maps if options.side_outputs else [maps], strict=True):
-        write_result(target, options.encode(own, photo, note))
-    return Outcome(job, "done", files=tuple(targets), size=size, seen=shape, network_seconds=seconds)
+    note = options.note(detector.name)
+    files = [options.encode(own, photo, note) for own in (maps if options.side_outputs else [maps])]
+    return _Drawn(files, size, shape, seconds)
 
 
 def _targets(job: Job, options: Options) -> list[Path]:
@@ -71,13 +103,17 @@ def _targets(job: Job, options: Options) -> list[Path]:
     return [*(job.target.with_name(f"{name}.{side}{suffix}") for side in SIDES), job.target]
 
 
-def _see(source: Path, options: Options, size: int | str | None) -> tuple[Seen, image.Picture | None]:
+def _read(source: Path) -> image.Picture:
+    return image.read(source) if source != STREAM else image.decode(sys.stdin.buffer.read(), "standard input")
+
+
+def _see(
+    read: Callable[[], image.Picture], name: str, options: Options, size: int | str | None
+) -> tuple[Seen, image.Picture | None]:
     """What the network sees, and the picture itself where edges are drawn on it; else a large one is let go."""
-    piped = source == STREAM
-    given = None if piped else image.read(source)
+    picture = read()
     try:
-        picture = image.load(sys.stdin.buffer.read()) if given is None else given
         options.check_size(picture.shape)
     except UserError as error:
-        raise UserError(f"{'standard input' if piped else source}: {error}") from error
+        raise UserError(f"{'standard input' if name == str(STREAM) else name}: {error}") from error
     return see(picture, size), picture if options.ground == "photo" else None

@@ -1,0 +1,306 @@
+"""`--cluster` of every verb that works through pictures: its options, the run, and what is told of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pixeldiff import addresses
+from pixeldiff.cli import _json
+from pixeldiff.cli import _report as report
+from pixeldiff.cli._network import Open, find_network
+from pixeldiff.errors import UserError, needs
+
+if TYPE_CHECKING:
+    from pixeldiff.runtime.cluster import Make, Workers
+    from pixeldiff.runtime.plan import Ending
+
+_GIGABYTE = 10**9
+_TOLD = 100  # failures that are named in JSON; the manifest has all
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to run, and on what."""
+
+    address: str | None
+    least: int
+    most: int | None
+    memory: int
+    gpus: float
+
+    @property
+    def workers(self) -> Workers:
+        from pixeldiff.runtime.cluster import Workers
+
+        return Workers(self.least, self.most, self.memory, self.gpus)
+
+
+class _Bounds(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """N or MIN:MAX."""
+
+    name = "workers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        found = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", str(value))
+        bounds = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        return bounds if 0 < bounds[0] <= bounds[1] else self.fail(f"{value} is neither N nor MIN:MAX", param, ctx)
+
+
+def options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The options; the verb is given one `cluster`, None without it."""
+
+    @click.option(
+        "--cluster",
+        "address",
+        is_flag=False,
+        flag_value="",
+        metavar="[HOST:PORT]",
+        help="Run on a Ray cluster: at this address, of the environment, or one of our own on this machine.",
+    )
+    @click.option("--workers", type=_Bounds(), metavar="MIN:MAX", help="Cluster: how many. [default: 1 to its CPUs]")
+    @click.option(
+        "--worker-memory",
+        type=click.FloatRange(0.1, 1000),
+        metavar="GB",
+        help="Cluster: of each worker; larger pictures go through in windows. [default: 1]",
+    )
+    @click.option(
+        "--worker-gpus",
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="SHARE",
+        help="Cluster: the part of a GPU that each worker takes. [default: none, CPUs only]",
+    )
+    @functools.wraps(verb)
+    def wrapped(
+        *arguments: Any,
+        address: str | None,
+        workers: tuple[int, int] | None,
+        worker_memory: float | None,
+        worker_gpus: float | None,
+        **given: Any,
+    ) -> Any:
+        cluster = None
+        if address is not None:
+            least, most = workers or (1, None)
+            cluster = Cluster(address or None, least, most, int((worker_memory or 1) * _GIGABYTE), worker_gpus or 0.0)
+        elif workers or worker_memory or worker_gpus:
+            raise UserError("--workers, --worker-memory and --worker-gpus are of --cluster; add it, or leave them out")
+        return verb(*arguments, cluster=cluster, **given)
+
+    return wrapped
+
+
+@contextmanager
+def scatter(cluster: Cluster | None) -> Iterator[Any]:
+    """For `eval`: what runs a function over items on the cluster; None without one."""
+    if cluster is None:
+        yield None
+        return
+    require()
+    from pixeldiff.runtime.cluster import connect, each
+
+    with connect(cluster.address) as cpus:
+        yield functools.partial(each, workers=cluster.workers, cpus=cpus)
+
+
+def travelling(opened: Open, cluster: Cluster | None) -> Any:
+    """An open network, which may also be sent to a cluster."""
+    if cluster is None:
+        return opened.network
+    from pixeldiff.runtime.cluster import Carried, Travelling
+
+    content = opened.runs.read_bytes()
+    carried = Carried(opened.task.name, opened.runs.name, content, cluster.memory, cluster.gpus)
+    return Travelling(opened.network, carried)
+
+
+def carry(given: str | os.PathLike[str], task: str, cluster: Cluster) -> Any:
+    """A network that a user has named, to be opened where it runs; what is wrong with it is told here."""
+    require()
+    from pixeldiff.runtime.cluster import Carried
+
+    with find_network(given, task) as named:
+        return Carried(task, named.runs.name, named.runs.read_bytes(), cluster.memory, cluster.gpus)
+
+
+def require() -> None:
+    """What is not installed is told before anything else."""
+    try:
+        import pyarrow
+        import ray
+    except ImportError as error:
+        raise needs("cluster", "--cluster", error) from error
+    del pyarrow, ray
+
+
+@dataclass
+class Tally:
+    """What has become of the pictures so far; no more than this is held."""
+
+    pictures: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    workers: Counter[str] = field(default_factory=Counter)
+    failed: list[dict[str, str]] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+    first: tuple[float, int] | None = None  # when the first results came, and how many
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        self.statuses.update(row["status"] for row in rows)
+        self.workers.update(row["worker"] for row in rows if row["status"] == "done")
+        for row in rows:
+            if row["error"]:
+                self.causes[_cause(row["error"], row["address"])] += 1
+                if len(self.failed) < _TOLD:
+                    self.failed.append({"input": row["address"], "error": row["error"]})
+        self.first = self.first or (time.perf_counter(), self.statuses.total())
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON: rates are those after the first results."""
+        now = time.perf_counter()
+        begun, before = self.first or (now, 0)
+        rate = (self.statuses.total() - before) / (now - begun) if now - begun > 1e-3 else 0.0
+        return {
+            **{status: self.statuses[status] for status in ("done", "kept", "failed")},
+            "seconds": round(now - self.started, 3),
+            "start_seconds": round(begun - self.started, 3),
+            "pictures_per_second": round(rate, 3),
+            "workers": dict(self.workers.most_common()),
+            "causes": dict(self.causes.most_common(20)),
+        }
+
+
+def _cause(error: str, address: str) -> str:
+    """An error without what is of one picture only."""
+    return re.sub(r"\s*\(.*?\)|\d+", "", error.replace(address, "")).partition(";")[0].strip(" :")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a verb has done with pictures: `ending` names the results, None puts them into the manifest."""
+
+    command: str
+    source: str
+    out: str
+    opens: Callable[[], Any]
+    make: Make
+    ending: Ending | None
+    note: str  # the command that makes such results
+    overwrite: bool = False
+
+
+def single(inputs: tuple[str, ...], out: str | None) -> tuple[str, str]:
+    """The SOURCE and the TARGET of a cluster run."""
+    if len(inputs) != 1:
+        raise UserError("--cluster takes one input: a folder, a glob in quotes, or a list (.txt, .parquet)")
+    if out is None or out == "-" or inputs[0] == "-":
+        raise UserError("--cluster needs -o TARGET, a folder or an address that all machines reach")
+    return inputs[0], out
+
+
+def run(task: Task, cluster: Cluster, json_target: str | None) -> int:
+    """The whole run; the exit code is 1 if some pictures failed."""
+    require()
+    from pixeldiff.runtime.cluster import Work, connect, map_pictures
+    from pixeldiff.runtime.manifest import FOLDER, Manifest
+    from pixeldiff.runtime.plan import find_jobs, write_plan
+
+    out = addresses.parse(task.out)
+    if not out.scheme:
+        from pixeldiff.files import make_folder
+
+        make_folder(Path(out.path))
+    stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
+    folder = out / FOLDER
+    manifest = Manifest(folder, task.note, stamp)
+    tally = Tally()
+    plans = folder / f"plan-{stamp}"
+    with connect(cluster.address) as cpus, _removed(plans):
+        jobs = _left(find_jobs(task.source, out, task.ending), manifest, task, tally)
+        plan = write_plan(jobs, plans, max(cpus, cluster.least))
+        work = Work(task.opens, task.make, task.overwrite)
+        try:
+            _follow(map_pictures(plan, work, cluster.workers, cpus, plans / "begun"), plan.pictures, manifest, tally)
+        finally:  # also what is stopped leaves its rows
+            manifest.close()
+    return _tell(task, tally, manifest, json_target)
+
+
+@contextmanager
+def _removed(folder: addresses.Address) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        addresses.remove(folder)
+
+
+def _left(jobs: Iterator[Any], manifest: Any, task: Task, tally: Tally) -> Iterator[Any]:
+    """Without those whose result stands in the manifest already; a result in a file is looked for by the worker."""
+    if task.ending is not None or task.overwrite or not len(manifest.same):
+        yield from jobs
+        return
+    import numpy as np
+
+    from pixeldiff.runtime.manifest import digests
+
+    for job in jobs:
+        if np.isin(digests([str(job[0])]), manifest.same)[0]:
+            tally.statuses["kept"] += 1
+        else:
+            yield job
+
+
+def _follow(fates: Iterator[Any], total: int, manifest: Any, tally: Tally) -> None:
+    """Fates into the manifest and the tally as they come, with a bar on a terminal."""
+    done = 0
+    with report.show_progress() as progress:
+        if total:
+            for table in fates:
+                rows = table.to_pylist()
+                if stops := [row["error"] for row in rows if row["status"] == "stop"]:
+                    raise UserError(f"{tally.statuses['done']} of {total} written, then stopped: {stops[0]}")
+                manifest.add(table)
+                tally.add(rows)
+                done += len(rows)
+                progress(done, total)
+
+
+def _tell(task: Task, tally: Tally, manifest: Any, json_target: str | None) -> int:
+    summary = tally.summary()
+    failed = summary["failed"]
+    result = {"manifest": str(manifest.folder), **summary}
+    _json.write(json_target, task.command, [result], tally.failed, task.overwrite)
+    if json_target != _json.STDOUT:
+        report.say(_sentences(summary, str(manifest.folder)))
+    report.remark(f"failed: {number} x {cause}" for cause, number in summary["causes"].items())
+    if summary["kept"]:
+        report.remark(
+            f"{rows} results of the manifest were made with other options ({note}); --overwrite replaces results"
+            for note, rows in manifest.others.items()
+        )
+    return 1 if failed else 0
+
+
+def _sentences(summary: dict[str, Any], folder: str) -> Iterator[str]:
+    done, workers = summary["done"], len(summary["workers"])
+    parts = []
+    if done:
+        rate = summary["pictures_per_second"]
+        each = f", {rate / workers:.1f}/s each of {workers} workers" if workers > 1 else ""
+        parts.append(f"{done} picture{'s' * (done != 1)} in {summary['seconds']:.1f} s ({rate:.1f}/s{each})")
+    if summary["kept"]:
+        parts.append(f"{summary['kept']} kept as they were (--overwrite replaces them)")
+    if summary["failed"]:
+        parts.append(f"{summary['failed']} failed")
+    yield f"{', '.join(parts) or 'nothing to do'}; manifest: {folder}"

@@ -1,0 +1,210 @@
+"""`--cluster` against runs on one machine, on a cluster of Ray's that these tests start: one node, two CPUs."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from PIL import Image
+
+from pixeldiff.addresses import parse
+from pixeldiff.cli import main
+from pixeldiff.runtime.cluster import Work, Workers, connect, map_pictures, start_own
+from pixeldiff.runtime.manifest import read_manifest
+from pixeldiff.runtime.plan import find_jobs, write_plan
+from tests.test_addresses import s3 as s3
+
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A cluster of these tests' own, on loopback, to which this process is connected; the GPU is made up."""
+    with contextlib.ExitStack() as stack:
+        keys = stack.enter_context(pytest.MonkeyPatch.context())  # workers have the environment of their node
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            keys.setenv(name, "test")
+        keys.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        try:
+            start_own(ray, stack, num_cpus=2, num_gpus=1)
+        except Exception as error:
+            if "timed out" not in str(error):
+                raise
+            pytest.skip("Ray, which gives itself 30 s to start, did not on this busy machine")
+        stack.callback(ray.shutdown)
+        yield
+
+
+@pytest.fixture
+def photos(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """Twelve small pictures in two folders, two of one name, and a damaged one."""
+    for k in range(12):
+        path = tmp_path / "photos" / ("ab"[k % 2]) / f"{k // 4}.{'png' if k % 4 < 2 else 'jpg'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        height, width = rng.integers(17, 60, 2)
+        Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(path)
+    (tmp_path / "photos/a/bad.jpg").write_text("no picture")
+    return tmp_path / "photos"
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (one for one in folder.rglob("*") if one.is_file() and "_manifest" not in one.parts)
+    return {str(one.relative_to(folder)): one.read_bytes() for one in files}
+
+
+def test_detect_gives_the_same_bytes_and_goes_on_where_it_stopped(
+    cluster: None, photos: Path, edge_onnx: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("detect", photos, "--weights", edge_onnx, "--side-outputs")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert run(*words, "-o", here) == 1
+    capfd.readouterr()
+    assert run(*words, "-o", there, "--cluster", "--json", tmp_path / "run.json") == 1
+    said, remarked = capfd.readouterr()
+    assert re.fullmatch(r"12 pictures in .* 1 failed; manifest: .*/there/_manifest\n", said)
+    assert remarked == "pixeldiff: failed: 1 x is not a picture of a known format\n"
+    assert contents(there) == contents(here)
+    assert len(contents(here)) == 60
+    rows = read_manifest(str(there)).to_pylist()
+    assert [Path(row["address"]).name for row in rows if row["error"]] == ["bad.jpg"]
+    assert all(row["size"] and row["seconds"] and Path(row["result"]).is_file() for row in rows if not row["error"])
+    told = json.loads((tmp_path / "run.json").read_text())
+    assert (told["command"], told["results"][0]["done"], len(told["failed"])) == ("detect", 12, 1)
+
+    # What is missing or failed is done, and nothing else.
+    gone = there / "b/0.png.edges.png"
+    others = (one for one in there.rglob("*.png") if not one.name.startswith("0.png.edges") or one.parent.name != "b")
+    before = {one: one.stat().st_mtime_ns for one in others}
+    gone.unlink()
+    shutil.copy(photos / "a/1.jpg", photos / "a/bad.jpg")
+    assert run(*words, "-o", there, "--cluster") == 0
+    assert re.match(r"2 pictures in .* 11 kept as they were", capfd.readouterr().out)
+    assert {one: one.stat().st_mtime_ns for one in before} == before
+    assert read_manifest(str(there))["status"].to_pylist() == ["done"] * 13
+    assert list((there / "_manifest").glob("plan-*")) == []
+
+
+def test_classes_are_rows(cluster: None, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("classify", photos, "--model", "bipdc-cifar100", "--top", 3)
+    assert run(*words, "--json", tmp_path / "here.json") == 1
+    here = {one["input"]: one["classes"] for one in json.loads((tmp_path / "here.json").read_text())["results"]}
+    assert run(*words, "-o", tmp_path / "there", "--cluster") == 1
+    table = read_manifest(str(tmp_path / "there")).to_pylist()
+    assert {row["address"]: json.loads(row["result"]) for row in table if not row["error"]} == here
+    capfd.readouterr()
+    (photos / "a/bad.jpg").unlink()
+    assert run(*words, "-o", tmp_path / "there", "--cluster") == 0
+    assert capfd.readouterr().out.startswith("12 kept")
+
+
+def test_scores_are_the_same_to_the_last_digit(cluster: None, root: Path, edge_onnx: Path) -> None:
+    words = ("eval", "--truth", f"{root / 'photos'}:{root / 'edges'}", "--weights", edge_onnx, "--thresholds", 9)
+    assert run(*words, "--json", root / "here.json") == 0
+    assert run(*words, "--json", root / "there.json", "--cluster") == 0
+    here, there = (json.loads((root / f"{name}.json").read_text()) for name in ("here", "there"))
+    assert here == there
+
+
+def deadly(network: None, content: bytes, name: str) -> str:
+    if name.endswith("bad.jpg"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return str(len(content))
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_picture_that_kills_its_workers_is_a_row(cluster: None, photos: Path, tmp_path: Path) -> None:
+    out = parse(str(tmp_path / "there"))
+    with connect(None) as cpus:
+        plan = write_plan(find_jobs(str(photos), out, None), out / "plan", 1)
+        fates = map_pictures(plan, Work(nothing, deadly), Workers(memory=10**8), cpus, out / "begun")
+        rows = [row for table in fates for row in table.to_pylist()]
+    assert len(rows) == 13
+    assert {row["address"]: row["error"] for row in rows if row["status"] != "done"} == {
+        str(photos / "a/bad.jpg"): f"{photos}/a/bad.jpg has ended 2 workers; scale it down, or give workers more memory"
+    }
+
+
+def test_from_store_to_store(cluster: None, photos: Path, edge_onnx: Path, tmp_path: Path, s3: str) -> None:
+    from pixeldiff import addresses
+
+    for one in photos.rglob("*.*"):
+        addresses.write(parse(f"s3://pictures/in/{one.relative_to(photos).as_posix()}{s3}"), one.read_bytes())
+    words = ("--weights", edge_onnx, "--thin")
+    assert run("detect", photos, "-o", tmp_path / "here", *words) == 1
+    out = f"s3://pictures/out{s3}"
+    assert run("detect", f"s3://pictures/in{s3}", "-o", out, *words, "--cluster") == 1
+    for name, content in contents(tmp_path / "here").items():
+        assert addresses.read(parse(f"s3://pictures/out/{name}{s3}")) == content
+    assert sorted(read_manifest(out)["status"].to_pylist()) == ["done"] * 12 + ["failed"]
+
+
+MISTAKES = {
+    "no installation": (["--cluster"], "needs ray; install it with: pip install 'pixeldiff[cluster]'"),
+    "dead address": (["--cluster", "127.0.0.1:1"], "no cluster answers at 127.0.0.1:1"),
+    "no address": (["--cluster", "photos"], "--cluster photos: give host:port"),
+    "no workers": (["--cluster", "--workers", "3:2"], "3:2 is neither N nor MIN:MAX"),
+    "no cluster": (["--workers", "2"], "add it, or leave them out"),
+    "dead store": (
+        ["--cluster", "-o", "s3://b/x?endpoint_override=127.0.0.1:1&scheme=http"],
+        "cannot look into s3://b/x/_manifest (NETWORK_CONNECTION",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_one_line(
+    words: list[str],
+    says: str,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if "needs ray" in says:
+        monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert run("detect", photos, "-o", tmp_path / "there", *words) == 2
+    remarked = capfd.readouterr().err
+    assert says in remarked
+    assert remarked.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--worker-gpus", "1"], r"onnxruntime here has no provider 'CUDAExecutionProvider'.* \(worker 127.0.0.1"),
+        (["-o", "/dev/full/x"], "cannot write to /dev/full/x"),
+    ],
+)
+def test_workers_that_cannot_work_say_why_once(
+    words: list[str],
+    says: str,
+    cluster: None,
+    photos: Path,
+    edge_onnx: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert run("detect", photos, "-o", tmp_path / "there", "--weights", edge_onnx, "--cluster", *words) == 2
+    remarked = capfd.readouterr().err
+    assert re.search(says, remarked)
+    assert remarked.count("\n") == 1
