@@ -22,8 +22,6 @@ from pixeldiff.runtime.manifest import read_manifest
 from pixeldiff.runtime.plan import find_jobs, write_plan
 from tests.test_addresses import s3 as s3
 
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
