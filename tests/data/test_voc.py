@@ -144,6 +144,7 @@ def test_a_box_may_reach_a_pixel_beyond_the_border(tmp_path):
         (lambda c: c["annotations"][0].update(bbox=[5, 5, 0, 9]), "annotation 0 has a box of no area"),
         (lambda c: c["annotations"][0].update(bbox=[70, 5, 9, 9]), "annotation 0 has a box outside of its picture"),
         (lambda c: c["annotations"][0].update(bbox="here"), "is not of COCO's format"),
+        (lambda c: c["images"][0].update(width=10**400), "is not of COCO's format"),
         (lambda c: c["images"][1].update(file_name="gone.png"), "names 1 files that are not there: .*gone.png"),
         (lambda c: c.pop("categories"), "is not of COCO's format, with images, annotations and categories"),
         (lambda c: c["images"].clear() or c["annotations"].clear(), "names no pictures"),

@@ -245,7 +245,7 @@ def _coco(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
         ]
     except UserError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path} is not of COCO's format, with images, annotations and categories ({type(error).__name__}: {error})"
         ) from error
