@@ -79,8 +79,6 @@ class Cluster:
         self.folder = tempfile.mkdtemp(prefix="ray-")
         port = free_port()
         self.address = f"{host}:{port}"
-        local = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if host == "127.0.0.1" else {}
-        self.environment = ENVIRONMENT | local
         common = ["--num-cpus=1", "--disable-usage-stats", "--object-store-memory=100000000", "--block"]
         head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.folder}"]
         self.head = self._start([*RAY, "start", *head, f"--node-ip-address={host}", *common])
@@ -94,14 +92,14 @@ class Cluster:
         # Ports that are given: a node waits 20 s at most for parts that find their own, too short on a busy machine.
         ports = ("dashboard-agent-grpc", "dashboard-agent-listen", "metrics-export", "runtime-env-agent")
         command = [*command, *(f"--{name}-port={free_port()}" for name in ports)]
-        return subprocess.Popen(command, env=self.environment, stdout=quiet, stderr=quiet, start_new_session=True)
+        return subprocess.Popen(command, env=ENVIRONMENT, stdout=quiet, stderr=quiet, start_new_session=True)
 
     def _wait_for(self, nodes: int) -> None:
         script = f"import ray; ray.init({self.address!r}, log_to_driver=False)\n"
         script += f"import sys; sys.exit(sum(one['Alive'] for one in ray.nodes()) != {nodes})"
         for _ in range(60):
             command = [sys.executable, "-c", script]
-            if subprocess.run(command, env=self.environment, capture_output=True, check=False).returncode == 0:
+            if subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=False).returncode == 0:
                 return
             time.sleep(1)
         self.stop()
