@@ -9,7 +9,6 @@ non-maximum suppression, for programs without: `found_boxes` (K, 4), `found_scor
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.export.onnx import OPSET, PARITY
+from pixeldiff.export.onnx import PARITY, trace
 from pixeldiff.files import whole
 from pixeldiff.models.detector import Detector
 from pixeldiff.models.saving import describe_model, load_with_description
@@ -60,8 +59,9 @@ def export_detector(
     model = model.eval()
     described = describe_model(model, metadata)
     described.setdefault("labels", [f"class {k}" for k in range(model.config.classes)])
+    axes = {"image": {0: "n", 2: "height", 3: "width"}, **{name: {0: "n", 1: "points"} for name in OUTPUTS}}
     with whole(Path(destination), ".onnx", durable=True) as draft:
-        _write_graph(BoxGraph(model).eval(), draft)
+        trace(BoxGraph(model).eval(), draft, OUTPUTS, axes)
         proto = onnx.load(draft)
         onnx.helper.set_model_props(proto, {METADATA_KEY: json.dumps(described)})
         if nms:
@@ -72,22 +72,6 @@ def export_detector(
         if not deviation <= PARITY:
             raise UserError(f"the exported graph deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
     return deviation
-
-
-def _write_graph(graph: BoxGraph, path: Path) -> None:
-    axes = {"image": {0: "n", 2: "height", 3: "width"}, **{name: {0: "n", 1: "points"} for name in OUTPUTS}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            graph,
-            (torch.zeros(2, 3, 64, 96),),
-            str(path),
-            input_names=["image"],
-            output_names=list(OUTPUTS),
-            dynamic_axes=axes,
-            opset_version=OPSET,
-            dynamo=False,
-        )
 
 
 def _add_suppression(proto: Any) -> None:

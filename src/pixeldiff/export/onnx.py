@@ -148,10 +148,9 @@ def tile_recipe(model: PiDiNet) -> dict[str, Any]:
     }
 
 
-def _write_graph(graph: EdgeGraph, path: Path) -> None:
+def trace(graph: nn.Module, path: Path, outputs: tuple[str, ...], axes: dict[str, dict[int, str]]) -> None:
+    """Write a graph of (N, 3, H, W) pictures; `axes` names the sizes that may change."""
     # The tracing exporter: ten times quicker than the newer one here, a graph as good, and no further dependency.
-    axes = {name: {0: "n", 2: "height", 3: "width"} for name in ("image", "edges")}
-    axes |= {name: {0: "n", 2: f"height_{name}", 3: f"width_{name}"} for name in OUTPUTS[1:]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -159,11 +158,17 @@ def _write_graph(graph: EdgeGraph, path: Path) -> None:
             (torch.zeros(2, 3, 64, 96),),
             str(path),
             input_names=["image"],
-            output_names=list(OUTPUTS),
+            output_names=list(outputs),
             dynamic_axes=axes,
             opset_version=OPSET,
             dynamo=False,
         )
+
+
+def _write_graph(graph: EdgeGraph, path: Path) -> None:
+    axes = {name: {0: "n", 2: "height", 3: "width"} for name in ("image", "edges")}
+    axes |= {name: {0: "n", 2: f"height_{name}", 3: f"width_{name}"} for name in OUTPUTS[1:]}
+    trace(graph, path, OUTPUTS, axes)
 
 
 def _session(path: Path) -> Callable[[FloatMap], FloatMap]:
