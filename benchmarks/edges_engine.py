@@ -5,9 +5,12 @@
     python benchmarks/edges_engine.py --agree BSDS500/images/test                  # distances of maps instead of times
 
 Contenders run in turns, so that other load on the machine meets all of them alike; figures are medians, and a ratio is
-the median of the ratios of neighbouring runs. `cpu_ms` is CPU time of the whole process: under load it says more than
-the wall clock. `fma_share` is the part of the cores' multiply-adds that the network itself needs (each convolution
-counted as it is defined; Winograd needs fewer). Needs the extra `train`: ONNX files are exported for it.
+the median of the ratios of neighbouring runs. Each turn begins when the process is at rest: threads of ONNX Runtime go
+on spinning after a run, on the core that the next contender would have. All compute in float32: OpenVINO would take
+bfloat16 where the CPU has it, and its maps would be wrong in the second digit. `cpu_ms` is CPU time of the whole
+process: under load it says more than the wall clock. `fma_share` is the part of the cores' multiply-adds that the
+network itself needs (each convolution counted as it is defined; Winograd needs fewer). Needs the extra `train`: ONNX
+files are exported for it.
 """
 
 import argparse
@@ -61,7 +64,8 @@ def contenders(trained: Path, graph: Path, threads: int) -> dict[str, Contender]
     except ImportError:
         return found
     core = openvino.Core()
-    compiled = core.compile_model(core.read_model(graph), "CPU", {"INFERENCE_NUM_THREADS": threads})
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(graph), "CPU", settings)
     request = compiled.create_infer_request()
     found["openvino"] = lambda batch: request.infer({"image": batch})[compiled.output("edges")]
     return found
@@ -84,8 +88,19 @@ def multiply_adds(model: PiDiNet, size: tuple[int, int]) -> int:
     return total
 
 
+def rest(most: float = 2.0) -> None:
+    """Waits until no thread of the process works any more, `most` seconds."""
+    end = time.perf_counter() + most
+    while time.perf_counter() < end:
+        cpu = time.process_time()
+        time.sleep(0.01)
+        if time.process_time() - cpu < 0.001:
+            return
+
+
 def timed(run: Contender, batch: Floats) -> tuple[float, float]:
     """Milliseconds of the wall clock and of CPU time."""
+    rest()
     wall, cpu = time.perf_counter(), time.process_time()
     run(batch)
     return 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - cpu)
