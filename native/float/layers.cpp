@@ -192,7 +192,7 @@ Map::Map(int channels, int height, int width, int rows)
 
 void Map::clear_margins() const {
   float* at = data - kMargin;
-  const size_t planes = static_cast<size_t>(rows) * groups_of(channels) * kGroup;
+  const size_t planes = rows * (stride / plane);
   std::fill_n(at, kMargin, 0.0f);
   for (size_t i = 0; i < planes; ++i, at += plane) std::fill_n(at + kMargin + width, plane - width, 0.0f);
   std::fill_n(at + kMargin, kMargin, 0.0f);

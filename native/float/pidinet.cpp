@@ -27,6 +27,7 @@ class Pipeline {
 
   // Rows [first, last) of the stage's last layer, into what comes after it.
   void run(int first, int last) {
+    if (lane_.next[kLayers - 1] < 0) clear_margins();
     if (lane_.next[kLayers - 1] != first) start(first);
     for (int y = first; y < last; y += 2) {
       need(kLayers - 1, y);
@@ -35,6 +36,11 @@ class Pipeline {
   }
 
  private:
+  void clear_margins() {
+    if (lane_.picture.data) lane_.picture.clear_margins();
+    for (const Map& map : lane_.layer) map.clear_margins();
+  }
+
   void start(int first) {
     for (int k = 0; k < kLayers; ++k) {
       const int above = k + 1 < kLayers ? layers_.reach(stage_, k + 1) : 0;
@@ -149,10 +155,11 @@ class Run {
   void work() {
     for (int strip = 0; attended_[0] < height(0); ++strip) {
       for (int s = 0; s < kStages; ++s) {
+        if (!strip) clear_margins(s);
         advance(s, strip);
         pause();
       }
-      if (layers_.config.cdcm) dilate();
+      if (layers_.config.cdcm) dilate(strip);
       attend();
     }
     rows_in_parallel(height(0), [&](int y, int slot) { fuse(y, slot); });
@@ -182,6 +189,13 @@ class Run {
     each((rows + kRows - 1) / kRows, [&](int i, int slot) {
       for (int y = i * kRows; y < std::min(rows, (i + 1) * kRows); ++y) f(y, slot);
     });
+  }
+
+  // Of the maps that the stage writes; those of the lanes are their threads'.
+  void clear_margins(int s) const {
+    const StageSpace& stage = space_.stages[s];
+    (layers_.config.cdcm ? stage.squeezed : stage.traits).clear_margins();
+    if (s + 1 < kStages) space_.stages[s + 1].input.clear_margins();
   }
 
   // The stage's rows whose input is there. Every thread takes a part; the first goes on where the last strip ended.
@@ -225,13 +239,14 @@ class Run {
   }
 
   // CDCM of the bands whose rows are there, from the widest stage to the narrowest.
-  void dilate() {
+  void dilate(int strip) {
     struct Task {
       int stage, band, x;
     };
     std::vector<Task> tasks;
     for (int s = 0; s < kStages; ++s) {
       const StageSpace& stage = space_.stages[s];
+      if (!strip) stage.traits.clear_margins();
       for (; traced_[s] < height(s); traced_[s] = std::min(height(s), traced_[s] + stage.band)) {
         const int end = std::min(height(s), traced_[s] + stage.band);
         if (made_[s] < std::min(height(s), end + kDilations[kViews - 1])) break;

@@ -1,4 +1,5 @@
-// The memory of one run: rows of maps that are alive at the same time, laid out anew for every size of picture.
+// The memory of one run: rows of maps that are alive at the same time, laid out anew for every size of picture. Maps
+// may take each other's place, so whoever begins to write one clears its margins.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +45,9 @@ struct Workspace {
 
  private:
   struct Arena;
+  void shape(const Layers& layers);
   void lay_out(const Layers& layers, Arena& arena);
+  void place_stages(const Layers& layers, Arena& arena, bool whole);
 
   struct Free {
     void operator()(float* p) const;
