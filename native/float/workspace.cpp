@@ -1,6 +1,10 @@
 // See workspace.hpp.
 #include "workspace.hpp"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,6 +16,20 @@ namespace {
 constexpr int kBand = 80;  // rows of CDCM that share their transforms: of all heights around, the one with least waste
 constexpr int kStripStep = 32;
 constexpr size_t kLine = 16;  // floats of a cache line
+
+// In large pages where the system has them: the rows of many channels lie on more small ones than a CPU remembers.
+float* allocate(size_t bytes) {
+  size_t step = kLine * sizeof(float);
+#ifdef MADV_HUGEPAGE
+  constexpr size_t kLargePage = size_t{2} << 20;
+  if (bytes >= kLargePage) step = kLargePage;
+#endif
+  void* memory = std::aligned_alloc(step, (bytes + step - 1) / step * step);
+#ifdef MADV_HUGEPAGE
+  if (memory && step == kLargePage) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+  return static_cast<float*>(memory);
+}
 
 }  // namespace
 
@@ -119,8 +137,7 @@ void Workspace::fit(const Layers& layers, int new_height, int new_width, int new
   }
   if (size.most > capacity_) {
     memory_.reset();
-    const size_t bytes = (size.most * sizeof(float) + 63) / 64 * 64;
-    memory_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+    memory_.reset(allocate(size.most * sizeof(float)));
     capacity_ = memory_ ? size.most : 0;
     if (!memory_) {
       height = 0;
