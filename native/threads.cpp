@@ -1,7 +1,12 @@
 // See threads.hpp.
 #include "threads.hpp"
 
+#ifdef _WIN32
+#include <process.h>
+#define getpid _getpid
+#else
 #include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -116,7 +121,7 @@ class Pool {
 // A forked child has none of the parent's threads: it gets a pool of its own, the parent's is left alone.
 Pool& pool() {
   static std::mutex guard;
-  static pid_t owner = 0;
+  static int owner = 0;
   static Pool* current = nullptr;
   std::lock_guard<std::mutex> lock(guard);
   if (owner != getpid()) {

@@ -17,7 +17,10 @@ from tests.extras import optional
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "comfyui/README.md")]
+PAGES = [
+    ROOT / name
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASE.md", "CHANGELOG.md", "comfyui/README.md")
+]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 

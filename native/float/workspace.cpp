@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <new>
 
 namespace pixeldiff::pidinet {
@@ -16,17 +15,17 @@ namespace {
 constexpr int kBand = 80;  // rows of CDCM that share their transforms: of all heights around, the one with least waste
 constexpr int kStripStep = 32;
 constexpr size_t kLine = 16;  // floats of a cache line
+#ifdef MADV_HUGEPAGE
+constexpr std::align_val_t kAlignment{size_t{2} << 20};
+#else
+constexpr std::align_val_t kAlignment{kLine * sizeof(float)};
+#endif
 
 // In large pages where the system has them: the rows of many channels lie on more small ones than a CPU remembers.
 float* allocate(size_t bytes) {
-  size_t step = kLine * sizeof(float);
+  void* memory = ::operator new(bytes, kAlignment, std::nothrow);
 #ifdef MADV_HUGEPAGE
-  constexpr size_t kLargePage = size_t{2} << 20;
-  if (bytes >= kLargePage) step = kLargePage;
-#endif
-  void* memory = std::aligned_alloc(step, (bytes + step - 1) / step * step);
-#ifdef MADV_HUGEPAGE
-  if (memory && step == kLargePage) madvise(memory, bytes, MADV_HUGEPAGE);
+  if (memory && bytes >= static_cast<size_t>(kAlignment)) madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
   return static_cast<float*>(memory);
 }
@@ -50,7 +49,7 @@ struct Workspace::Arena {
   }
 };
 
-void Workspace::Free::operator()(float* p) const { std::free(p); }
+void Workspace::Free::operator()(float* p) const { ::operator delete(p, kAlignment); }
 
 void Workspace::shape(const Layers& layers) {
   const bool cdcm = layers.config.cdcm;

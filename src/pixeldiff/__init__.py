@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.runtime.edges import EdgeDetector
     from pixeldiff.runtime.faces import FaceEmbedder
 
-__version__ = "0.1.0"
+__version__: str  # of the installed package: pyproject.toml is where it is written
 
 _HOMES = {
     "UserError": "errors",
@@ -73,9 +73,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _installed_version()
     if name in _HOMES:
         return getattr(importlib.import_module(f"pixeldiff.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'pixeldiff' has no attribute {name!r}")
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("pixeldiff")
+    except PackageNotFoundError:  # sources on the path, as hubconf.py takes them
+        return "0+sources"
 
 
 def __dir__() -> list[str]:

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pixeldiff import __version__
-
 if TYPE_CHECKING:
     import subprocess
 
@@ -61,8 +59,7 @@ def describe(threads: int, file: Path | None = None) -> dict[str, Any]:
         "threads": threads,
         "system": platform.platform(),
         "python": platform.python_version(),
-        "pixeldiff": __version__,
-        **_versions("numpy", "onnxruntime"),
+        **_versions("pixeldiff", "numpy", "onnxruntime"),
     }
 
 

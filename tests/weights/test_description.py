@@ -38,8 +38,9 @@ def test_no_torch_and_no_onnxruntime_is_needed():
 import sys
 from pixeldiff import weights
 for name, card in weights.cards().items():
-    for suffix in card["files"]:
-        assert weights.describe(weights.FOLDER / f"{name}{suffix}")["task"] == card["task"]
+    files = [weights.FOLDER / f"{name}{suffix}" for suffix in card["files"]]
+    for file in filter(weights.Path.exists, files):  # wheels of a release leave some out
+        assert weights.describe(file)["task"] == card["task"]
 sys.exit(bool({"torch", "onnxruntime", "onnx", "safetensors", "numpy"} & set(sys.modules)))
 """
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

@@ -40,6 +40,8 @@ def check_card(card: dict, folder: Path) -> None:
 @pytest.mark.parametrize("name", weights.cards())
 def test_card_is_true(name: str) -> None:
     card = weights.cards()[name]
+    if not (weights.FOLDER / f"{name}.safetensors").exists():
+        pytest.skip("wheels of a release leave it out")
     check_card(card, weights.FOLDER)
     metadata = read_metadata(weights.FOLDER / f"{name}.safetensors")
     scores = [card[key] for key in find_task(card["task"]).scores]

@@ -17,7 +17,6 @@ import warnings
 import click
 from click.shell_completion import CompletionItem
 
-from pixeldiff import __version__
 from pixeldiff.errors import UserError
 
 # verb -> its one-line help
@@ -93,7 +92,7 @@ def _meant(arguments: list[str]) -> str:
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="pixeldiff")
+@click.version_option(package_name="pixeldiff", prog_name="pixeldiff")  # asked for only when shown
 def app() -> None:
     """Edges from pictures, their benchmark, and pixel difference networks."""
 

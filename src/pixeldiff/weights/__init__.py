@@ -79,7 +79,12 @@ def refuse_other_task(given: str | os.PathLike[str], task: str, wanted: str) -> 
 def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
     name, path = os.fspath(given), Path(given)
     if name == path.name and os.path.isfile(card := FOLDER / f"{canonical_name(name)}.json"):
-        return card.with_suffix(suffix or find_task(read_json(card.read_bytes(), card)["task"]).suffix)
+        file = card.with_suffix(suffix or find_task(read_json(card.read_bytes(), card)["task"]).suffix)
+        if not file.is_file():
+            raise UserError(
+                f"{file.name} is not part of the wheels; pip install --no-binary pixeldiff pixeldiff has it"
+            )
+        return file
     if os.path.isfile(path):  # False where Path.is_file raises: a name too long for a file
         return path
     if os.path.isdir(path):
