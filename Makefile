@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse web clean
+.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -52,6 +52,10 @@ fuzz-native:
 # Source and wheels in dist/, checked, and used where no compiler is: make dist PYTHONS="python3.10 python3.12"
 dist: .venv-dist/tools
 	.venv-dist/bin/python tools/dist.py $(addprefix --python ,$(PYTHONS))
+
+# What passes with which Python, dependencies and compiler: make matrix PYTHONS="python3.10 python3.13"
+matrix:
+	python3 tools/matrix.py $(addprefix --python ,$(PYTHONS)) --page docs/results/matrix.md
 
 # A release from its tag to the files in dist/, in a clean clone: nothing that lies about here can help.
 rehearse:

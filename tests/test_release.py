@@ -10,6 +10,8 @@ import pytest
 import pixeldiff
 from pixeldiff import weights
 from pixeldiff.errors import UserError
+from tests.extras import optional
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 VERSION = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
@@ -37,3 +39,34 @@ def test_a_file_that_the_wheels_leave_out_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(weights, "FOLDER", tmp_path)
     with pytest.raises(UserError, match=r"bipdc-cifar100\.safetensors is not part of the wheels; pip install"):
         weights.trained("bipdc-cifar100")
+
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_call_what_there_is(path):
+    jobs = optional("yaml").safe_load(path.read_text())["jobs"]
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for job in jobs.values():
+        assert job["runs-on"]
+        assert set(job.get("needs", [])) <= jobs.keys() or job["needs"] in jobs
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step)
+            words = step.get("run", "").split()
+            assert words[:1] != ["make"] or words[1] in targets
+            for name in (word for word in words if word.startswith(("tools/", ".ci/", "docs/"))):
+                assert (ROOT / name).exists()
+
+
+def test_the_lowest_dependencies_are_those_of_the_project():
+    pins = load_script("tools/matrix.py").lowest()
+    assert len(pins) == 5
+    assert all("==" in pin and ">=" not in pin.split(";")[0] for pin in pins)
+
+
+def test_cibuildwheel_builds_for_every_python_that_is_allowed():
+    text = (ROOT / "pyproject.toml").read_text()
+    assert 'requires-python = ">=3.10"' in text
+    assert 'wheel.py-api = "cp312"' in text
+    assert 'build = "cp310-* cp311-* cp312-*"' in text
