@@ -68,7 +68,7 @@ def try_out(python: str, wheel: Path, pins: list[str], place: Path) -> str:
     done = run(*install, wheel, *pins, "pytest", "pytest-timeout", "pytest-xdist")
     if done.returncode:
         return f"not installed: {done.stderr.strip().splitlines()[-1]}"
-    done = run(inside, "-m", "pytest", "-q", "-n", "2", *TESTS, PIXELDIFF_DATA="")
+    done = run(inside, "-m", "pytest", "-n", "2", *TESTS, PIXELDIFF_DATA="")
     return re.sub(r" in .*", "", done.stdout.strip().splitlines()[-1])
 
 

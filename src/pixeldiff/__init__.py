@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.errors import UserError
     from pixeldiff.evaluation.edges import Settings, evaluate_edges
     from pixeldiff.models import create_model, list_models
+    from pixeldiff.models.edge_module import EdgeModule
     from pixeldiff.models.hub import from_pretrained, save_pretrained
     from pixeldiff.models.saving import load_model, save_model
     from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool
@@ -40,6 +41,7 @@ _HOMES = {
     "ReplicaPool": "nn.binary",
     "create_model": "models",
     "list_models": "models",
+    "EdgeModule": "models.edge_module",
     "from_pretrained": "models.hub",
     "save_pretrained": "models.hub",
     "load_model": "models.saving",
@@ -49,6 +51,7 @@ _HOMES = {
 __all__ = [
     "BinaryPDConv2d",
     "EdgeDetector",
+    "EdgeModule",
     "FaceEmbedder",
     "ObjectDetector",
     "PDConv2d",

@@ -1,0 +1,45 @@
+"""An edge network as a part of somebody's PyTorch program: pictures B x C x H x W in [0, 1] in, maps out.
+
+edges = EdgeModule("tiny").to(device)
+maps = edges(pictures)                  # B x 1 x H x W in [0, 1], on the same device, with gradients
+
+Colours are RGB; one channel is taken as grey. The network sees every pixel: resize large photos first, as
+EdgeDetector does, which also reads files and is quicker on a CPU.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pixeldiff.errors import UserError
+from pixeldiff.models.pidinet import TASK, PiDiNet
+from pixeldiff.models.saving import load_with_description
+from pixeldiff.weights import refuse_other_task
+
+
+class EdgeModule(nn.Module):
+    """Normalises as the weights say, runs the network, and turns logits into maps; `source` as for load_model."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, source: str | Path = "tiny") -> None:
+        super().__init__()
+        network, described = load_with_description(source)
+        refuse_other_task(source, described["task"], TASK)
+        assert isinstance(network, PiDiNet)
+        self.network = network
+        seen = described["preprocessing"]
+        self.register_buffer("mean", torch.tensor(seen["mean"]).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(seen["std"]).view(1, 3, 1, 1))
+        self.eval()
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        if pictures.dim() != 4 or pictures.shape[1] not in (1, 3) or not pictures.is_floating_point():
+            given = f"{pictures.dtype} {tuple(pictures.shape)}"
+            raise UserError(f"pictures are floats B x 3 x H x W or B x 1 x H x W in [0, 1], not {given}")
+        logits: Tensor = self.network((pictures - self.mean) / self.std)
+        return logits.sigmoid()

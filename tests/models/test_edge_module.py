@@ -1,0 +1,74 @@
+"""EdgeModule: the runtime's maps as a layer, with gradients, in half precision, exported and compiled."""
+
+import numpy as np
+import pytest
+import torch
+
+from pixeldiff import EdgeDetector, EdgeModule, UserError
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return torch.rand(2, 3, 33, 49, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def module(edge_weights):
+    return EdgeModule(edge_weights)
+
+
+def test_maps_are_those_of_the_runtime(module, pictures, edge_weights):
+    with torch.inference_mode():
+        maps = module(pictures)
+    assert maps.shape == (2, 1, 33, 49)
+    detector = EdgeDetector(edge_weights, threads=1)
+    for picture, one in zip(pictures, maps, strict=True):
+        np.testing.assert_allclose(detector(picture.permute(1, 2, 0).numpy()), one[0].numpy(), atol=1e-4)
+
+
+def test_gradients_reach_pictures_and_weights(module, pictures):
+    pictures = pictures.clone().requires_grad_()
+    module(pictures).mean().backward()
+    assert pictures.grad is not None
+    assert pictures.grad.abs().sum() > 0
+    assert all(weight.grad is not None for weight in module.network.stem.parameters())
+
+
+@pytest.mark.parametrize(("dtype", "distance"), [(torch.float16, 0.02), (torch.bfloat16, 0.1), (torch.float64, 1e-4)])
+def test_other_precisions(module, pictures, dtype, distance):
+    with torch.inference_mode():
+        maps = module(pictures)
+        others = module.to(dtype)(pictures.to(dtype))
+    assert others.dtype == dtype
+    assert (others.to(maps.dtype) - maps).abs().max() < distance
+
+
+def test_grey_is_three_equal_colours(module, pictures):
+    grey = pictures[:, :1]
+    torch.testing.assert_close(module(grey), module(grey.expand(-1, 3, -1, -1)))
+
+
+def test_meta_tensors_show_that_no_device_is_named(module):
+    assert module.to("meta")(torch.empty(1, 3, 17, 20, device="meta")).shape == (1, 1, 17, 20)
+
+
+def test_export_keeps_the_maps(module, pictures):
+    exported = torch.export.export(module, (pictures,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    torch.testing.assert_close(exported.module()(pictures[:1].repeat(3, 1, 1, 1))[:1], module(pictures[:1]))
+
+
+def test_compile_takes_the_whole_graph(module, pictures):
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(pictures), module(pictures))
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(3, 9, 9), torch.zeros(1, 4, 9, 9), torch.zeros(1, 3, 9, 9).byte()])
+def test_other_shapes_are_told(module, wrong):
+    with pytest.raises(UserError, match="pictures are floats B x 3 x H x W"):
+        module(wrong)
+
+
+def test_other_tasks_are_told():
+    with pytest.raises(UserError, match="is a network for classes, not for edges"):
+        EdgeModule("bipdc-cifar100")
