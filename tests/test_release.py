@@ -70,3 +70,10 @@ def test_cibuildwheel_builds_for_every_python_that_is_allowed():
     assert 'requires-python = ">=3.10"' in text
     assert 'wheel.py-api = "cp312"' in text
     assert 'build = "cp310-* cp311-* cp312-*"' in text
+
+
+def test_comfyui_finds_what_it_reads():
+    project = (ROOT / "comfyui/pyproject.toml").read_text()
+    assert re.search(r'^\[tool\.comfy\]\nPublisherId = "\w+"\nDisplayName = ".+"', project, re.M)
+    needed = (ROOT / "comfyui/requirements.txt").read_text().split()
+    assert f"dependencies = {json.dumps(needed)}" in project

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.evaluation.edges import Settings, evaluate_edges
     from pixeldiff.models import create_model, list_models
     from pixeldiff.models.edge_module import EdgeModule
-    from pixeldiff.models.hub import from_pretrained, save_pretrained
+    from pixeldiff.models.hub import from_pretrained, push_to_hub, save_pretrained
     from pixeldiff.models.saving import load_model, save_model
     from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool
     from pixeldiff.nn.layers import PDConv2d, fuse, replace_convs
@@ -43,6 +43,7 @@ _HOMES = {
     "list_models": "models",
     "EdgeModule": "models.edge_module",
     "from_pretrained": "models.hub",
+    "push_to_hub": "models.hub",
     "save_pretrained": "models.hub",
     "load_model": "models.saving",
     "save_model": "models.saving",
@@ -69,6 +70,7 @@ __all__ = [
     "fuse",
     "list_models",
     "load_model",
+    "push_to_hub",
     "replace_convs",
     "save_model",
     "save_pretrained",

@@ -1,6 +1,8 @@
 """Weight folders (config.json + model.safetensors) and torch.hub entry points."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,8 @@ import torch
 
 from pixeldiff import UserError, replace_convs
 from pixeldiff.models import create_model
-from pixeldiff.models.hub import from_pretrained, save_pretrained
+from pixeldiff.models.hub import PIPELINES, from_pretrained, push_to_hub, save_pretrained
+from pixeldiff.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +26,7 @@ def folder(tmp_path):
 def test_a_folder_gives_the_network_back(tmp_path):
     model = create_model("tiny", width=4, side_channels=2, pattern="cvvv").eval()
     save_pretrained(model, tmp_path / "a" / "b")
-    assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["README.md", "config.json", "model.safetensors"]
     again = from_pretrained(tmp_path / "a" / "b")
     assert again.config == model.config
     image = torch.randn(1, 3, 17, 24, generator=torch.Generator().manual_seed(0))
@@ -55,6 +58,60 @@ def test_mistakes_are_named(folder, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot make the folder"):
         save_pretrained(create_model("tiny", width=4, side_channels=2), tmp_path / "file" / "x")
+
+
+class Hub:
+    """What huggingface_hub does with a name, in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def snapshot_download(self, name, allow_patterns):
+        if not (self.folder / name).is_dir():
+            raise OSError("404 Client Error.\nRepository Not Found")
+        return str(self.folder / name)
+
+    def create_repo(self, name, private, exist_ok):
+        if name.startswith("nobody/"):
+            raise OSError("401 Unauthorized")
+        (self.folder / name).mkdir(parents=True, exist_ok=exist_ok)
+
+    def upload_folder(self, repo_id, folder_path):
+        shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
+
+
+def test_to_the_hub_and_back(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(tmp_path))
+    model = create_model("tiny", width=4, side_channels=2)
+    push_to_hub(model, "me/edges")
+    assert from_pretrained("me/edges").config == model.config
+    for wrong in ("edges", "a/b/c", "../edges"):
+        with pytest.raises(UserError, match="is no name on the hub"):
+            push_to_hub(model, wrong)
+    with pytest.raises(UserError, match=r"not put on the hub \(401 Unauthorized\); is `hf auth login` done"):
+        push_to_hub(model, "nobody/edges")
+    with pytest.raises(UserError, match=r"neither a folder here nor a network on the hub \(404 Client Error\.\)"):
+        from_pretrained("me/other")
+
+
+def test_the_hub_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match=r"needs huggingface_hub; install it with: pip install 'pixeldiff\[hub\]'"):
+        from_pretrained("me/edges")
+
+
+def test_the_card_is_in_the_hubs_format_and_stays(folder):
+    text = (folder / "README.md").read_text()
+    head = pytest.importorskip("yaml").safe_load(text.split("---\n")[1])
+    assert head["library_name"] == "pixeldiff"
+    assert head["pipeline_tag"] == "image-to-image"
+    (folder / "README.md").write_text("mine")
+    save_pretrained(from_pretrained(folder), folder)
+    assert (folder / "README.md").read_text() == "mine"
+
+
+def test_every_task_has_a_name_on_the_hub():
+    assert PIPELINES.keys() == TASKS.keys()
 
 
 def test_torch_hub_entry_points():
