@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix docs web clean
+.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix docs bars web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -53,6 +53,10 @@ fuzz-native:
 docs: .venv-docs/tools
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 	@echo "Put build/site on any static host, or look at it: python3 -m http.server --directory build/site"
+
+# Same-run ratios against the floors in benchmarks/floors.json.
+bars: $(VENV)/test
+	$(PY) benchmarks/bars.py
 
 # Source and wheels in dist/, checked, and used where no compiler is: make dist PYTHONS="python3.10 python3.12"
 dist: .venv-dist/tools
