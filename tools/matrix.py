@@ -18,7 +18,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 WORK = ROOT / "build/matrix"
-TESTS = ("tests/native", "tests/metrics", "tests/runtime", "tests/data", "tests/test_image.py", "tests/test_edgemap.py")
+TESTS = (
+    "tests/native",
+    "tests/metrics",
+    "tests/runtime/test_edges.py",
+    "tests/runtime/test_packed.py",
+    "tests/test_image.py",
+)
 PAGE = """# What was tried
 
 Wheels of this version on {system}, built and tested by `make matrix PYTHONS="{pythons}"`: the light rooms' tests

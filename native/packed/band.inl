@@ -450,7 +450,7 @@ void gather(const FloatConv& conv, MapSize size, const float* image, int y, int 
 }
 
 void multiply(const float* patches, int taps, const float* weights, Floats (&sums)[kFloatPixels][2]) {
-  Floats total[kFloatPixels][2] = {};
+  alignas(32) Floats total[kFloatPixels][2] = {};
   for (int t = 0; t < taps; ++t, weights += kFloatBlock) {
     const Floats w0 = load(weights), w1 = load(weights + kLanes);
     for (int p = 0; p < kFloatPixels; ++p) {
@@ -479,7 +479,7 @@ void float_band_here(const FloatConv& conv, MapSize size, const float* x, float*
              patches + static_cast<size_t>(p) * taps);
     }
     for (int block = 0; block < blocks; ++block) {
-      Floats sums[kFloatPixels][2];
+      alignas(32) Floats sums[kFloatPixels][2];
       multiply(patches, taps, conv.weights.data() + static_cast<size_t>(block) * taps * kFloatBlock, sums);
       for (int p = 0; p < count; ++p) {
         for (int half = 0; half < 2; ++half) {
