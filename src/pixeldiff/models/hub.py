@@ -81,7 +81,7 @@ def push_to_hub(model: nn.Module, name: str, *, private: bool = False) -> None:
         try:
             hub.create_repo(name, private=private, exist_ok=True)
             hub.upload_folder(repo_id=name, folder_path=folder)
-        except (OSError, ValueError) as error:  # of HTTP and of names
+        except Exception as error:  # of files, names, or the library that carries HTTP
             raise UserError(
                 f"{name} was not put on the hub ({_first_line(error)}); is `hf auth login` done?"
             ) from error
@@ -118,7 +118,7 @@ def _fetched(name: str) -> Path:
     hub = _hub()
     try:
         return Path(hub.snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS]))
-    except (OSError, ValueError) as error:  # of HTTP and of names
+    except Exception as error:  # of files, names, or the library that carries HTTP
         raise UserError(
             f"{name} is neither a folder here nor a network on the hub ({_first_line(error)}); check the name"
         ) from error
