@@ -3,7 +3,7 @@
     make bars            # or: python benchmarks/bars.py [--json bars.json]
 
 A ratio says how many times quicker ours is. Contenders take turns on one thread and CPU time is compared, so that the
-machine and its other work matter little. benchmarks/floors.json keeps the floors, some four fifths of what was
+machine and its other work matter little. benchmarks/floors.json keeps the floors, some two thirds of what was
 measured; below one of them the exit code is 1. No data set is needed: the picture is the repository's own. Needs the
 extra `train`.
 """
