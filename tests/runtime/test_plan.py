@@ -1,7 +1,9 @@
 """Plans of cluster runs: the names of a run on one machine, whatever the source."""
 
+from itertools import repeat
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -112,3 +114,13 @@ def test_parts_hold_every_job_once(tmp_path: Path, count: int) -> None:
     assert [job for row in rows for job in read_chunk(row)] == jobs
     assert len({row["chunk"] for row in rows}) == len(rows)
     assert max(len(row["sources"]) for row in rows) == (CHUNK if count > 256 else max(1, count // 8))
+
+
+def test_chunks_of_a_long_plan_grow_with_what_came_before(tmp_path: Path) -> None:
+    job = parse("/p/k.jpg"), parse("/r/k.png")
+    plan = write_plan(repeat(job, 100_000), parse(str(tmp_path)), 2)
+    sizes = [len(row["sources"]) for part in plan.parts for row in read_part(part.full).to_pylist()]
+    assert sum(sizes) == plan.pictures == 100_000
+    before = np.cumsum([0, *sizes[:-1]])
+    assert all(size <= max(CHUNK, planned // 2048) for size, planned in zip(sizes, before, strict=True))
+    assert max(sizes) > CHUNK

@@ -25,8 +25,9 @@ from pixeldiff.files import Found, find_files, plan_jobs, search_folder
 from pixeldiff.image import SUFFIXES
 
 LISTS = (".txt", ".parquet")
-CHUNK = 32  # pictures that a worker is given at a time: some seconds of work
-_PART = 128  # chunks in a file
+CHUNK, LARGEST = 32, 1024  # pictures that a worker is given at a time: from seconds of work to a minute
+_PART = 128  # chunks of the smallest size in a file
+_BEFORE = 2048  # chunks of its size come before a larger one: each that Ray has seen takes memory of the driver
 # Names of files need not be text.
 SCHEMA = pa.schema([("chunk", pa.string()), ("sources", pa.list_(pa.binary())), ("targets", pa.list_(pa.binary()))])
 
@@ -147,12 +148,15 @@ class Plan:
 
 
 def write_plan(jobs: Iterator[Job], folder: Address, workers: int) -> Plan:
-    """Keep the jobs as chunks, a part at a time. Few pictures make small chunks, so that all workers have some."""
+    """Keep the jobs as chunks, a part at a time. Few pictures make small chunks, so that all workers have some; of many
+    the later chunks are larger."""
     parts: list[Address] = []
-    total, chunk = 0, CHUNK
+    total = 0
     while some := list(islice(jobs, _PART * CHUNK)):
         if not parts and len(some) < _PART * CHUNK:
             chunk = max(1, min(CHUNK, len(some) // (4 * workers)))
+        else:
+            chunk = min(LARGEST, max(CHUNK, total // _BEFORE))
         rows = [some[start : start + chunk] for start in range(0, len(some), chunk)]
         table = pa.table(
             {
