@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """What follows an address to reach a store of this test's own, which has the bucket `pictures`."""
+@contextmanager
+def store(**settings: str) -> Iterator[str]:
+    """What follows an address to reach a store of this test's own."""
     pytest.importorskip("moto")
     pytest.importorskip("flask")
     port = free_port()
@@ -31,17 +32,25 @@ def s3() -> Iterator[str]:
     before = dict(os.environ)
     os.environ.update(keys)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    server = subprocess.Popen(command, stdout=quiet, stderr=quiet, env={**os.environ, **settings})
     try:
         wait_for(port)
-        query = f"?endpoint_override=127.0.0.1:{port}&scheme=http&allow_bucket_creation=true"
-        addresses._open(parse(f"s3://pictures{query}")).create_dir("pictures")
-        yield query
+        yield f"?endpoint_override=127.0.0.1:{port}&scheme=http"
     finally:
         server.kill()
         server.wait()
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A store that has the bucket `pictures`."""
+    with store() as query:
+        query += "&allow_bucket_creation=true"
+        addresses._open(parse(f"s3://pictures{query}")).create_dir("pictures")
+        yield query
 
 
 def wait_for(port: int) -> None:
@@ -142,6 +151,15 @@ def test_a_dead_store_and_a_bucket_that_is_not_there_are_one_line(s3: str) -> No
         addresses.write(parse(f"s3://nobody/x{s3.replace('allow_bucket_creation=true', 'region=us-east-1')}"), b"x")
     with pytest.raises(UserError, match=r"^cannot look into s3://b/x \(NETWORK_CONNECTION[^\n]*$"):
         addresses.names(parse("s3://b/x?endpoint_override=127.0.0.1:1&scheme=http"))
+
+
+def test_a_bucket_without_permission_is_one_line() -> None:
+    with store(INITIAL_NO_AUTH_ACTION_COUNT="0") as query:  # from the first request on keys are checked
+        there = parse(f"s3://pictures/x{query}")
+        with pytest.raises(UserError, match=r"^cannot look into s3://pictures/x \([^\n]*\); check .* your rights$"):
+            addresses.names(there)
+        with pytest.raises(UserError, match=r"^cannot write s3://pictures/x \([^\n]*$"):
+            addresses.write(there, b"x")
 
 
 def test_a_store_of_hadoop_that_is_not_here_is_one_line() -> None:
