@@ -376,7 +376,13 @@ def test_ctrl_c_leaves_a_playable_file(tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [40 * k for k in range(400)], size=(192, 256))
     target = tmp_path / "out.mp4"
     command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", target, "--model", "tiny"]
-    child = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        text=True,
+        # As from a terminal: what a shell runs in the background ignores Ctrl-C, and so do its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     # The new file exists under its temporary name once the network runs.
     while child.poll() is None and not any(p.stat().st_size for p in tmp_path.glob(".pixeldiff-*")):
         time.sleep(0.02)
