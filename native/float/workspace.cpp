@@ -167,8 +167,10 @@ void Workspace::release() {
 
 Place place(int index, int length, int coarse) {
   if (length == coarse) return {index, 0.0f};
+  // torch's kernel multiplies and subtracts with one rounding; in double the product of two floats is exact.
   const float scale = static_cast<float>(coarse) / static_cast<float>(length);
-  const float source = std::max(0.0f, scale * (static_cast<float>(index) + 0.5f) - 0.5f);
+  const double product = static_cast<double>(scale) * static_cast<double>(static_cast<float>(index) + 0.5f);
+  const float source = std::max(0.0f, static_cast<float>(product - 0.5));
   const int below = std::min(static_cast<int>(source), coarse - 1);
   return {below, std::min(1.0f, source - static_cast<float>(below))};
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "float/layers.hpp"
+#include "float/workspace.hpp"
 
 using namespace pixeldiff::pidinet;
 
@@ -270,10 +271,25 @@ void check_refusals() {
   check(calls == 100, "the engine", "a run can be ended between bands");
 }
 
+// torch's positions, with the one rounding that its compiled kernel has.
+void check_places() {
+  bool same = true;
+  for (const int length : {9, 63, 321, 481, 600})
+    for (const int coarse : {length / 2, length / 4, length / 8})
+      for (int index = 0; index < length; ++index) {
+        const float scale = static_cast<float>(coarse) / static_cast<float>(length);
+        const float source = std::max(0.0f, std::fma(scale, static_cast<float>(index) + 0.5f, -0.5f));
+        const Place found = place(index, length, coarse);
+        same &= found.below == static_cast<int>(source) && found.above == source - static_cast<float>(found.below);
+      }
+  check(same, "the engine", "a pixel lies between the same two of a coarser map as in torch");
+}
+
 }  // namespace
 
 void test_float() {
   check_refusals();
+  check_places();
   for (const Kernels* kernels : available_kernels()) {
     for (int round = 0; round < 12; ++round) check_network(*kernels);
     std::printf("float engine, %s: as defined\n", kernels->name);
