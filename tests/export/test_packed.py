@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pixeldiff import UserError, _native, cli
-from pixeldiff.export.packed import pack_model
+from pixeldiff.export.packed import _branches, pack_model
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import VARIANTS, BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.saving import save_model
@@ -133,8 +133,13 @@ def test_labels_must_fit_the_classes(tmp_path):
         pack_model(network(BEFORE), tmp_path / "model.pdn", {"labels": ["a", "b"]})
 
 
+def wrong(arrays):
+    return {name: array ^ 1 if array.dtype == np.uint8 else array for name, array in arrays.items()}
+
+
 def test_nothing_is_written_unless_it_agrees(tmp_path, monkeypatch):
-    monkeypatch.setattr("pixeldiff.export.packed.PARITY", -1.0)
+    # The first bit of every eight is packed wrongly.
+    monkeypatch.setattr("pixeldiff.export.packed._branches", lambda conv: wrong(_branches(conv)))
     with pytest.raises(UserError, match="deviates"):
         pack_model(network(BEFORE), tmp_path / "model.pdn")
     assert not list(tmp_path.iterdir())
