@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff import image as pictures
-from pixeldiff import weights
 from pixeldiff.errors import UserError
 from pixeldiff.image import Source
-from pixeldiff.machine import cores
-from pixeldiff.runtime.packed import Floats, PackedNetwork
-from pixeldiff.runtime.packed_file import read_packed
+from pixeldiff.runtime.packed import Floats, open_packed
 
 TASK = "classes"
 _BATCH = 16  # pictures that go through together
@@ -46,13 +43,9 @@ class PackedClassifier:
     """
 
     def __init__(self, model: str | os.PathLike[str], threads: int | None = None, streams: int = 1) -> None:
-        if (threads is not None and threads < 1) or streams < 1:
-            raise UserError(f"threads and streams are at least 1, got {threads} and {streams}")
-        path, _ = weights.runnable(model, TASK)
-        self.file = read_packed(path)
+        self.file, self.run = open_packed(model, TASK, threads, streams)
         self.name = self.file.name
         self.labels = self.file.labels
-        self.run = PackedNetwork(self.file, threads or max(1, cores() // streams))
 
     @overload
     def __call__(self, image: list[Any] | tuple[Any, ...], top: int = ...) -> list[list[Prediction]]: ...

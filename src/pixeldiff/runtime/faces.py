@@ -11,13 +11,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff import weights
 from pixeldiff.errors import UserError
 from pixeldiff.image import Source
-from pixeldiff.machine import cores
 from pixeldiff.runtime.alignment import FaceAligner, NoFaceError
-from pixeldiff.runtime.packed import Floats, PackedNetwork
-from pixeldiff.runtime.packed_file import FlattenLinear, read_packed
+from pixeldiff.runtime.packed import Floats, open_packed
+from pixeldiff.runtime.packed_file import FlattenLinear
 
 TASK = "faces"
 _BATCH = 16  # pictures that go through together
@@ -31,15 +29,11 @@ class FaceEmbedder:
     """
 
     def __init__(self, model: str | os.PathLike[str], threads: int | None = None, streams: int = 1) -> None:
-        if (threads is not None and threads < 1) or streams < 1:
-            raise UserError(f"threads and streams are at least 1, got {threads} and {streams}")
-        path, _ = weights.runnable(model, TASK)
-        self.file = read_packed(path)
+        self.file, self.run = open_packed(model, TASK, threads, streams)
         if not isinstance(self.file.layers[-1], FlattenLinear):
-            raise UserError(f"{path} says that it is for faces, but ends in classes; export it again")
+            raise UserError(f"{model} says that it is for faces, but ends in classes; export it again")
         self.name = self.file.name
         self.size = 2 * self.file.layers[-1].outputs  # numbers in a vector
-        self.run = PackedNetwork(self.file, threads or max(1, cores() // streams))
         self.align = FaceAligner()
 
     @overload

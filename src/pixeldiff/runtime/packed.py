@@ -6,15 +6,27 @@ PIXELDIFF_ISA forces an instruction set (portable, avx2, ...), see `pixeldiff._n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff import _native
+from pixeldiff import _native, weights
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.packed_file import Binary, Conv, FlattenLinear, Layer, Linear, MaxPool, PackedFile, Replica
+from pixeldiff.machine import cores
+from pixeldiff.runtime.packed_file import (
+    Binary,
+    Conv,
+    FlattenLinear,
+    Layer,
+    Linear,
+    MaxPool,
+    PackedFile,
+    Replica,
+    read_packed,
+)
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint64] | None  # packed signs, where the layer before has made them
@@ -36,6 +48,17 @@ class PackedNetwork:
         for step in self.steps:
             x, bits = step(x, bits)
         return x[:, 0, 0]
+
+
+def open_packed(
+    model: str | os.PathLike[str], task: str, threads: int | None, streams: int
+) -> tuple[PackedFile, PackedNetwork]:
+    """A shipped network or a .pdn file for this task; so many streams share the cores unless `threads` are given."""
+    if (threads is not None and threads < 1) or streams < 1:
+        raise UserError(f"threads and streams are at least 1, got {threads} and {streams}")
+    path, _ = weights.runnable(model, task)
+    file = read_packed(path)
+    return file, PackedNetwork(file, threads or max(1, cores() // streams))
 
 
 def _step(file: PackedFile, index: int, layer: Layer, threads: int) -> Step:
