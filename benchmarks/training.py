@@ -4,9 +4,9 @@
 
 Both train on 320 x 320 windows of BSDS500 with the same code, loss and optimizer. "plain" is NCHW, one picture per
 step, float32, memory as the C library hands it out, autograd's own gradients. "ours" is channels_last, three pictures
-per step, memory kept, the quicker gradient of radial kernels. Each variant runs in a process of its own; the variants
-take turns, and medians over the rounds are reported. The loader's cost is the share of the time that a step waits for
-its batch.
+per step, memory kept, the quicker gradient of radial kernels; "bf16" is that with `loop.bf16`. Each variant runs in a
+process of its own; the variants take turns, and medians over the rounds are reported. The loader's cost is the share of
+the time that a step waits for its batch.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "channels_last": {"batch": 1, "channels_last": True, "keep_memory": True, "own_gradient": False},
     "radial gradient": {"batch": 1, "channels_last": True, "keep_memory": True, "own_gradient": True},
     "ours": {"batch": 3, "channels_last": True, "keep_memory": True, "own_gradient": True},
+    "bf16": {"batch": 3, "channels_last": True, "keep_memory": True, "own_gradient": True, "bf16": True},
 }
 
 
@@ -59,7 +60,7 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
     )
     with tempfile.TemporaryDirectory() as folder:
         run = Run(recipe, Path(folder), torch.device("cpu"))
-    objective = Objective(run.model, run.task, bf16=False)
+    objective = Objective(run.model, run.task, recipe.loop.bf16)
     batches = iter(make_loader(run.task, Positions(len(run.task), recipe, 0, 10**6), recipe.loop.workers))
     waited = spent = 0.0
     pictures = 0
