@@ -73,17 +73,29 @@ rehearse:
 	cd build/rehearsal && git tag v$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && $(MAKE) dist
 
 # The page that needs no server, as a static folder: web/dist. Needs node, npm and emscripten.
-web: web/node_modules/.package-lock.json web/engine.wasm
+web: web/node_modules/.package-lock.json web/engine.wasm web/threads/engine.js
 	cd web && npm run --silent build
 	@echo "Put web/dist on any static host, or look at it: python3 -m http.server --directory web/dist"
 
-# The float engine for browsers.
-WASM := native/web/module.cpp $(addprefix native/float/,kernels.cpp layers.cpp pidinet.cpp portable.cpp wasm.cpp workspace.cpp)
+# The float engine for browsers: on one thread, and with threads where a page may share memory.
+WASM := native/web/module.cpp native/threads.cpp \
+	$(addprefix native/float/,kernels.cpp layers.cpp pidinet.cpp portable.cpp wasm.cpp workspace.cpp)
+EMCC = command -v emcc >/dev/null || { echo "The page needs emscripten: apt install emscripten"; exit 2; }; \
+	emcc $(WASM) -O3 -msimd128 -std=c++20 -Inative --no-entry -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=2GB \
+	-sFILESYSTEM=0 -sEXPORTED_FUNCTIONS=_malloc,_free
 
-web/engine.wasm: $(WASM) $(wildcard native/float/*.hpp native/float/*.inl)
-	@command -v emcc >/dev/null || { echo "The page needs emscripten: apt install emscripten"; exit 2; }
-	emcc -O3 -msimd128 -std=c++20 -Inative --no-entry -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=2GB \
-		-sFILESYSTEM=0 -sEXPORTED_FUNCTIONS=_malloc,_free $(WASM) -o $@.$$$$.wasm && mv $@.$$$$.wasm $@
+web/engine.wasm web/threads/engine.js: $(WASM) $(wildcard native/*.hpp native/float/*.hpp native/float/*.inl)
+
+web/engine.wasm:
+	$(EMCC) -o $@.$$$$.wasm && mv $@.$$$$.wasm $@
+
+# With emscripten's own loader and engine.wasm beside it. The engine blocks, so workers are made before it starts.
+# Debian keeps what emscripten needs of node where node from elsewhere does not look.
+web/threads/engine.js: export NODE_PATH := /usr/share/nodejs
+web/threads/engine.js:
+	@mkdir -p $(@D)
+	$(EMCC) -pthread -Wno-pthreads-mem-growth -sPTHREAD_POOL_SIZE=Module.threads-1 -sENVIRONMENT=worker \
+		-sMODULARIZE=1 -sEXPORT_ES6=1 -sEXPORTED_RUNTIME_METHODS=PThread,wasmMemory -o $@
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	cd web && npm install --no-audit --no-fund
@@ -115,4 +127,4 @@ $(PLAIN)/test: $(PLAIN)/bin/python $(SOURCES)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PLAIN) .venv-dist .venv-docs dist build demo-out web/dist web/engine.wasm web/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(PLAIN) .venv-dist .venv-docs dist build demo-out web/dist web/engine.wasm web/threads web/node_modules .mypy_cache .ruff_cache .pytest_cache

@@ -3,8 +3,9 @@
 //
 //     node benchmarks/page.mjs CHROMIUM BEFORE AFTER [ROUNDS] [RESULT.json]
 //
-// BEFORE and AFTER are folders that `make web` made. Every round opens each page anew. Milliseconds by the clock, and
-// CPU time of the page's process, which other programs disturb less; medians, and the ratios of them.
+// BEFORE and AFTER are folders that `make web` made; AFTER comes once more with the headers that switch threads on.
+// Every round opens each page anew. Milliseconds by the clock, and CPU time of the page's process, which other
+// programs disturb less; medians, and the ratios of them.
 import { execFileSync } from "node:child_process";
 import { createReadStream, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -17,14 +18,15 @@ const [executablePath, before, after, rounds = "5", result] = process.argv.slice
 const FURTHER = 4; // pictures after the first
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm" };
 const FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking";
+const ISOLATED = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
 
-function served(folder) {
+function served(folder, headers = {}) {
   const state = { bytes: 0 };
   const server = createServer((request, response) => {
     const path = join(folder, new URL(request.url, "http://page").pathname.replace(/\/$/, "/index.html"));
     try {
       state.bytes += statSync(path).size;
-      response.writeHead(200, { "Content-Type": TYPES[extname(path)] ?? "application/octet-stream" });
+      response.writeHead(200, { "Content-Type": TYPES[extname(path)] ?? "application/octet-stream", ...headers });
       createReadStream(path).pipe(response);
     } catch {
       response.writeHead(404).end();
@@ -60,7 +62,11 @@ async function visit(browser, site) {
   const page = await context.newPage();
   const cpu = async () => {
     const { processInfo } = await session.send("SystemInfo.getProcessInfo");
-    return 1000 * Math.max(...processInfo.filter((one) => one.type === "renderer").map((one) => one.cpuTime));
+    return processInfo.filter((one) => one.type === "renderer");
+  };
+  const between = (earlier, later) => {
+    const before = new Map(earlier.map((one) => [one.id, one.cpuTime])); // an isolated page moves to another process
+    return 1000 * later.reduce((sum, one) => sum + one.cpuTime - (before.get(one.id) ?? 0), 0);
   };
   site.state.bytes = 0;
   await page.goto(`http://127.0.0.1:${site.port}/`);
@@ -69,7 +75,7 @@ async function visit(browser, site) {
   for (let picture = 0; picture <= FURTHER; picture++) {
     const used = await cpu();
     const clock = await page.evaluate(dropped, picture);
-    taken.push({ clock, cpu: (await cpu()) - used });
+    taken.push({ clock, cpu: between(used, await cpu()) });
   }
   await context.close();
   return { bytes: site.state.bytes, first: taken[0], further: taken.slice(2) }; // the second one still compiles
@@ -78,8 +84,8 @@ async function visit(browser, site) {
 const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
 async function measured() {
-  const sites = { before: await served(before), after: await served(after) };
-  const visits = { before: [], after: [] };
+  const sites = { before: await served(before), after: await served(after), threads: await served(after, ISOLATED) };
+  const visits = { before: [], after: [], threads: [] };
   for (let round = 0; round < Number(rounds); round++) {
     for (const [name, site] of Object.entries(sites)) {
       const browser = await chromium.launch({ executablePath, args: FLAGS.split(" ") });
@@ -100,9 +106,10 @@ async function measured() {
 }
 
 const summary = await measured();
-const ratios = {};
-for (const key of Object.keys(summary.before)) ratios[key] = Number((summary.before[key] / summary.after[key]).toFixed(2));
+const ratio = (name) => ([key, value]) => [key, Number((value / summary[name][key]).toFixed(2))];
+const ratios = (name) => Object.fromEntries(Object.entries(summary.before).map(ratio(name)));
 const commit = execFileSync("git", ["rev-parse", "--short", "HEAD"], { encoding: "utf8" }).trim();
-const report = { commit, cpu: cpus()[0].model, cores: cpus().length, rounds: Number(rounds), ...summary, ratios };
+const report = { commit, cpu: cpus()[0].model, cores: cpus().length, rounds: Number(rounds), ...summary };
+report.ratios = { after: ratios("after"), threads: ratios("threads") };
 console.log(JSON.stringify(report, null, 2));
 if (result) writeFileSync(result, `${JSON.stringify(report, null, 2)}\n`);

@@ -1,5 +1,5 @@
 // The page of `pixeldiff serve`, with an engine that runs in the browser, as a static folder.
-import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { defineConfig } from "vite";
 import { describe } from "./network.js";
@@ -17,16 +17,17 @@ const localEngine = {
   resolveId: (source) => (source === "./engine.js" ? resolve(here, "engine.js") : null),
 };
 
-// The engine, the networks and what they are called, beside the page.
-const engine = resolve(here, "engine.wasm");
+// The two builds of the engine, the networks and what they are called, beside the page.
+const engines = ["engine.wasm", "threads"];
 const networks = {
   name: "networks",
   buildStart() {
-    if (!existsSync(engine)) throw new Error("web/engine.wasm is missing; run make web");
+    const missing = engines.find((file) => !existsSync(resolve(here, file)));
+    if (missing) throw new Error(`web/${missing} is missing; run make web`);
   },
   closeBundle() {
     mkdirSync(resolve(out, "models"), { recursive: true });
-    copyFileSync(engine, resolve(out, "engine.wasm"));
+    for (const file of engines) cpSync(resolve(here, file), resolve(out, file), { recursive: true });
     const found = readdirSync(weights).filter((file) => file.endsWith(".safetensors")).sort();
     const isShown = (file) => describe(readFileSync(resolve(weights, file))).task === TASK;
     const list = found.filter(isShown).map((file) => ({ name: file.slice(0, -".safetensors".length) }));

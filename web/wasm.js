@@ -3,28 +3,43 @@ import { read } from "./network.js";
 
 const SMALLEST = 16; // as in src/pixeldiff/runtime/sizes.py: smaller pictures go on with their last row and column
 
-// What the module asks of its surroundings: nothing but a way to give up.
+// What the module of one thread asks of its surroundings: nothing but a way to give up.
 const surroundings = () => ({
   env: { emscripten_notify_memory_growth() {} },
   wasi_snapshot_preview1: {
     proc_exit() {
       throw new Error("the engine gave up");
     },
+    clock_time_get: () => 0, // asked by those who wait for threads
     environ_get: () => 0,
     environ_sizes_get: () => 0, // none, and memory begins with zeros
   },
 });
 
 export class Engine {
-  // `module` is a WebAssembly.Module.
+  // On one thread; `module` is a WebAssembly.Module.
   static async open(module) {
     const { exports } = await WebAssembly.instantiate(module, surroundings());
     exports._initialize();
     return new Engine(exports);
   }
 
-  constructor(exports) {
-    this.exports = exports;
+  // `load` is what threads/engine.js exports. Maps are the same, to the bit.
+  static async openWithThreads(load, threads) {
+    const module = await load({ threads });
+    const names = ["malloc", "free", "network_open", "network_run", "network_kernels"];
+    const exports = Object.fromEntries(names.map((name) => [name, module[`_${name}`]]));
+    return new Engine({ ...exports, memory: module.wasmMemory }, threads, [...module.PThread.unusedWorkers]);
+  }
+
+  constructor(exports, threads = 1, workers = []) {
+    Object.assign(this, { exports, threads, workers });
+  }
+
+  // Lets the threads go, which would stay for ever; whoever still has this engine goes on alone.
+  end() {
+    this.threads = 1;
+    for (const worker of this.workers) worker.terminate();
   }
 
   // The network in the bytes of a .safetensors file.
@@ -40,7 +55,7 @@ export class Engine {
   // The instruction set that runs, by the name of native/float.
   kernels({ held }) {
     const bytes = new Uint8Array(this.exports.memory.buffer, this.exports.network_kernels(held));
-    return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+    return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0))); // a copy: shared memory is not text
   }
 
   // The map, one number per pixel, of RGBA bytes.
@@ -59,7 +74,7 @@ export class Engine {
           memory[to++] = pixels[from + 2];
         }
       }
-      this.exports.network_run(held, bytes, rows, columns, values, edges);
+      this.exports.network_run(held, bytes, rows, columns, values, edges, this.threads);
       for (let row = 0; row < height; row++) {
         map.set(new Float32Array(this.exports.memory.buffer, edges + 4 * row * columns, width), row * width);
       }

@@ -1,6 +1,8 @@
 // The engine off the page's own thread: {id, model, pixels, rows, columns} in, {id, map} or {id, error} out.
 import { Engine } from "./wasm.js";
 
+const MOST_THREADS = 8; // each is a worker; more would have few rows of a picture each
+
 let engine = null;
 const networks = new Map();
 
@@ -10,8 +12,18 @@ async function bytesOf(address) {
   return new Uint8Array(await answer.arrayBuffer());
 }
 
+const openAlone = () => bytesOf("../engine.wasm").then(WebAssembly.compile).then(Engine.open);
+
+// Browsers share memory between threads only on pages that are isolated from others: see docs/guide/engine.md.
+function openEngine() {
+  const threads = Math.min(navigator.hardwareConcurrency, MOST_THREADS);
+  if (!(crossOriginIsolated && threads > 1)) return openAlone();
+  const loader = new URL("../threads/engine.js", location.href).href;
+  return import(/* @vite-ignore */ loader).then((own) => Engine.openWithThreads(own.default, threads)).catch(openAlone);
+}
+
 function opened(model) {
-  engine ??= bytesOf("../engine.wasm").then(WebAssembly.compile).then(Engine.open);
+  engine ??= openEngine();
   if (!networks.has(model)) {
     const network = Promise.all([engine, bytesOf(`../models/${model}.safetensors`)])
       .then(([own, content]) => ({ own, network: own.network(content) }))
@@ -30,8 +42,9 @@ onmessage = async ({ data: { id, model, pixels, rows, columns } }) => {
     const map = own.edges(network, pixels, rows, columns);
     postMessage({ id, map }, [map.buffer]);
   } catch (error) {
+    engine?.then((own) => own.end(), () => {});
     engine = null; // one that gave up does not come back; the next picture gets another
     networks.clear();
-    if (pixels) postMessage({ id, error: error.message });
+    if (pixels) postMessage({ id, error: error.message ?? "the engine gave up" });
   }
 };

@@ -1,4 +1,5 @@
-// The float engine for a page: what web/wasm.js calls. One thread; a browser gives it a worker of its own.
+// The float engine for a page: what web/wasm.js calls, in a worker, because it blocks. Built twice: for one thread, and
+// with threads for pages that may share memory.
 //
 // Nothing here can be caught: a std::exception ends the module, and web/wasm.js says so.
 #include <emscripten/emscripten.h>
@@ -6,17 +7,6 @@
 #include <string>
 
 #include "float/pidinet.hpp"
-#include "threads.hpp"
-
-namespace pixeldiff {
-
-void parallel(int tasks, int /*threads*/, const std::function<void(int)>& task) {
-  for (int i = 0; i < tasks; ++i) task(i);
-}
-
-int hardware_threads() { return 1; }
-
-}  // namespace pixeldiff
 
 using namespace pixeldiff::pidinet;
 
@@ -31,8 +21,8 @@ EMSCRIPTEN_KEEPALIVE Network* network_open(int width, int side_channels, const c
 
 // Bytes (height, width, 3) and the value of each byte and channel (3, 256) in, edges (height, width) out.
 EMSCRIPTEN_KEEPALIVE void network_run(const Network* network, const uint8_t* bytes, int height, int width,
-                                      const float* table, float* edges) {
-  detect(*network, {height, width, bytes, table, nullptr}, {edges, {}}, 1);
+                                      const float* table, float* edges, int threads) {
+  detect(*network, {height, width, bytes, table, nullptr}, {edges, {}}, threads);
 }
 
 EMSCRIPTEN_KEEPALIVE const char* network_kernels(const Network* network) { return name_of(network->kernels()); }

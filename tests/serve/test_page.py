@@ -3,6 +3,7 @@
 Needs node, for the engine and the browser `make web` once (npm, emscripten), and chromium; skipped otherwise.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from pixeldiff import EdgeDetector, _native, image, weights
+from pixeldiff import EdgeDetector, _native, image, machine, weights
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edge_file import read_edges
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is no
 
 
 with_engine = pytest.mark.skipif(
-    not (WEB / "engine.wasm").is_file(), reason="web/engine.wasm is missing; run make web, it needs emscripten"
+    not all((WEB / file).is_file() for file in ("engine.wasm", "threads/engine.js")),
+    reason="web/engine.wasm or web/threads is missing; run make web, it needs emscripten",
 )
 
 
@@ -157,17 +159,55 @@ def server(edge_weights):
     child.wait(30)
 
 
+class Files(SimpleHTTPRequestHandler):
+    """Files with further headers; says which were asked for."""
+
+    def __init__(self, *given, headers, asked, **named):
+        self.further, self.asked = headers, asked
+        super().__init__(*given, **named)
+
+    def end_headers(self):
+        for name, value in self.further.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_request(self, *_):
+        self.asked.append(self.path)
+
+
 @pytest.fixture
-def static(edge_weights, tmp_path):
-    """The address of a plain file server with the built page."""
-    site = tmp_path / "site"
-    environment = os.environ | {"PIXELDIFF_WEIGHTS": str(edge_weights.parent), "PIXELDIFF_WEB_OUT": str(site)}
+def site(edge_weights, tmp_path):
+    """The built page as a folder."""
+    out = tmp_path / "site"
+    environment = os.environ | {"PIXELDIFF_WEIGHTS": str(edge_weights.parent), "PIXELDIFF_WEB_OUT": str(out)}
     subprocess.run(["npm", "run", "--silent", "build"], cwd=WEB, env=environment, check=True, capture_output=True)
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=site)
+    return out
+
+
+@contextlib.contextmanager
+def served(site, **headers):
+    """The address of a plain file server, and the paths that it was asked for."""
+    asked: list[str] = []
+    handler = functools.partial(Files, directory=site, headers=headers, asked=asked)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
         threading.Thread(target=files.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{files.server_address[1]}/"
+        yield f"http://127.0.0.1:{files.server_address[1]}/", asked
         files.shutdown()
+
+
+ISOLATED = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+
+
+@pytest.fixture
+def static(site):
+    with served(site) as (address, _):
+        yield address
+
+
+@pytest.fixture
+def isolated(site):
+    with served(site, **ISOLATED) as (address, _):
+        yield address
 
 
 def shown(address, picture, tmp_path, **settings):
@@ -179,7 +219,7 @@ def shown(address, picture, tmp_path, **settings):
 
 
 @in_chromium
-@pytest.mark.parametrize("mode", ["server", "static"])
+@pytest.mark.parametrize("mode", ["server", "static", "isolated"])
 def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_weights, tmp_path):
     address = request.getfixturevalue(mode)
     detector = EdgeDetector(edge_weights)
@@ -197,6 +237,22 @@ def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_weigh
     lines = Options(thin=True, threshold=0.4).finish(detector(picture, thin=True))
     assert np.mean(found == 255 * lines) >= 0.999
     assert lines.any()
+
+
+@in_chromium
+def test_threads_of_an_isolated_page_change_no_bit(site, picture, edge_weights, tmp_path):
+    found = []
+    for headers in ({}, ISOLATED):
+        with served(site, **headers) as (address, asked):
+            shown(address, picture, tmp_path)
+        threads = "/threads/engine.wasm" in asked
+        assert threads == bool(headers and machine.cores() > 1)
+        assert ("/engine.wasm" in asked) != threads
+        loaded = sum((site / path[1:]).stat().st_size for path in set(asked) if path != "/")
+        assert loaded < 1.5e6
+        found.append(np.fromfile(tmp_path / "map.numbers", np.float32).reshape(445, 600))
+    assert np.array_equal(*found)
+    np.testing.assert_allclose(found[0], EdgeDetector(edge_weights)(picture), rtol=0, atol=2e-5)
 
 
 @in_chromium

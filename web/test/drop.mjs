@@ -3,9 +3,9 @@
 //     node web/test/drop.mjs CHROMIUM URL PICTURE MAP [SETTINGS] [SCREENSHOT] [dark|light] [WIDTHxHEIGHT]
 //
 // MAP becomes width and height (two little-endian 32-bit numbers) and one grey level per pixel, MAP.png what the page
-// gives as download. SETTINGS is JSON, what the controls are set to before: {"thin": true, "threshold": "30"}. Prints the
-// page's message. Exit code 1 and the reasons if the page reports an error, breaks its own security policy, or talks to
-// another host.
+// gives as download, MAP.numbers what a page without a server has from its engine, in float32. SETTINGS is JSON, what
+// the controls are set to before: {"thin": true, "threshold": "30"}. Prints the page's message. Exit code 1 and the
+// reasons if the page reports an error, breaks its own security policy, or talks to another host.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { chromium } from "playwright-core";
@@ -22,6 +22,14 @@ try {
   page.on("request", (request) => {
     const outside = !request.url().startsWith(url) && !/^(blob|data):/.test(request.url());
     if (outside) problems.push(`asked for ${request.url()}`);
+  });
+  await page.addInitScript(() => {
+    window.Worker = class extends Worker {
+      constructor(...given) {
+        super(...given);
+        this.addEventListener("message", ({ data }) => (window.numbers = data.map?.slice()));
+      }
+    };
   });
   await page.goto(url);
   await page.waitForSelector("body[data-ready]", { timeout: 60000 });
@@ -65,15 +73,19 @@ try {
     await saved.saveAs(`${map}.png`);
   }
   const shown = await page.evaluate(async () => {
+    const text = async (array) => {
+      const reader = new FileReader();
+      await new Promise((done) => ((reader.onload = done), reader.readAsDataURL(new Blob([array]))));
+      return reader.result.split(",")[1];
+    };
     const canvas = document.getElementById("edges");
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    const levels = data.filter((_, index) => index % 4 === 0);
-    const reader = new FileReader();
-    await new Promise((done) => ((reader.onload = done), reader.readAsDataURL(new Blob([levels]))));
-    return { size: [canvas.width, canvas.height], levels: reader.result.split(",")[1] };
+    const levels = await text(data.filter((_, index) => index % 4 === 0));
+    return { size: [canvas.width, canvas.height], levels, numbers: window.numbers && (await text(window.numbers)) };
   });
   const size = Buffer.from(new Uint32Array(shown.size).buffer);
   writeFileSync(map, Buffer.concat([size, Buffer.from(shown.levels, "base64")]));
+  if (shown.numbers) writeFileSync(`${map}.numbers`, Buffer.from(shown.numbers, "base64"));
 } finally {
   await browser.close();
 }
