@@ -25,10 +25,17 @@ TESTS = (
     "tests/runtime/test_packed.py",
     "tests/test_image.py",
 )
+VERSIONS = (
+    "from importlib.metadata import version; print(*(f'{n} {version(n)}' for n in ('numpy', 'pillow')), sep=', ')"
+)
 PAGE = """# What was tried
 
-Wheels of this version on {system}, built and tested by `make matrix PYTHONS="{pythons}"`: the light rooms' tests
-({tests}), once with the newest versions of the dependencies and once with the lowest that are allowed.
+Wheels of commit {commit} on {system}, built and tested by
+
+    make matrix PYTHONS="{pythons}"
+
+The tests are those of the light rooms ({tests}), once with the newest versions of the dependencies, once with the
+lowest that are allowed. Skipped are those that compare with what only extras install.
 
 | Python | wheel | compiler | dependencies | result |
 |---|---|---|---|---|
@@ -66,16 +73,19 @@ def lowest() -> list[str]:
     return [line.replace(">=", "==", 1) for line in re.findall(r'"(.*)",', block[1])]
 
 
-def try_out(python: str, wheel: Path, pins: list[str], place: Path) -> str:
-    """What pytest says in its last line, in an environment of this wheel alone."""
+def try_out(python: str, wheel: Path, pins: list[str], place: Path) -> tuple[str, str]:
+    """What was installed, and what pytest says in its last line, in an environment of this wheel alone."""
     run(python, "-m", "venv", "--clear", place)
     inside = place / ("Scripts" if os.name == "nt" else "bin") / "python"
     install = (inside, "-m", "pip", "install", "-q", "--only-binary", ":all:")
     done = run(*install, wheel, *pins, "pytest", "pytest-timeout", "pytest-xdist")
     if done.returncode:
-        return f"not installed: {done.stderr.strip().splitlines()[-1]}"
+        absent = re.search(r"No matching distribution found for (\S+)", done.stderr)
+        why = f"no wheel of {absent[1]} for this Python" if absent else done.stderr.strip().splitlines()[-1]
+        return "", f"not installed: {why}"
+    had = run(inside, "-c", VERSIONS).stdout.strip()
     done = run(inside, "-m", "pytest", "-n", "2", *TESTS, PIXELDIFF_DATA="")
-    return re.sub(r" in .*", "", done.stdout.strip().splitlines()[-1])
+    return had, re.sub(r" in .*", "", done.stdout.strip().splitlines()[-1])
 
 
 def measure(pythons: list[str], compilers: list[str]) -> list[tuple[str, ...]]:
@@ -88,9 +98,11 @@ def measure(pythons: list[str], compilers: list[str]) -> list[tuple[str, ...]]:
             wheel = build(python, compiler)
             for words, pins in (("newest", []), ("lowest", lowest())):
                 place = WORK / f"venv-{name}-{words}"
-                said = try_out(python, wheel, pins, place) if isinstance(wheel, Path) else f"not built: {wheel}"
-                tag = "-".join(wheel.stem.split("-")[2:4]) if isinstance(wheel, Path) else ""
-                rows.append((name, tag, compiler, words, said))
+                tag, had, said = "", "", f"not built: {wheel}"
+                if isinstance(wheel, Path):
+                    tag = "-".join(wheel.stem.split("-")[2:4])
+                    had, said = try_out(python, wheel, pins, place)
+                rows.append((name, tag, compiler, f"{words}: {had}" if had else words, said))
                 print(*rows[-1], sep=" | ", flush=True)
                 shutil.rmtree(place, ignore_errors=True)
     return rows
@@ -110,9 +122,12 @@ def main() -> None:
     rows = measure(pythons, compilers)
     if options.page:
         system = f"{os.uname().sysname} {os.uname().machine}" if hasattr(os, "uname") else sys.platform
+        commit = run("git", "describe", "--always").stdout.strip()
         names = " ".join("python" + ".".join(map(str, version(python))) for python in pythons)
         table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-        options.page.write_text(PAGE.format(system=system, pythons=names, tests=", ".join(TESTS), rows=table))
+        options.page.write_text(
+            PAGE.format(commit=commit, system=system, pythons=names, tests=", ".join(TESTS), rows=table)
+        )
     bad = [row for row in rows if "passed" not in row[-1] or re.search("failed|error", row[-1])]
     sys.exit(f"matrix: {len(bad)} of {len(rows)} combinations do not pass; see above" if bad else 0)
 
