@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix docs bars web clean
+.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix docs gallery bars web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -53,6 +53,11 @@ fuzz-native:
 docs: .venv-docs/tools
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 	@echo "Put build/site on any static host, or look at it: python3 -m http.server --directory build/site"
+
+# The pictures of docs/gallery.md, by the commands on that page.
+gallery: $(VENV)/plain
+	rm -rf docs/images/gallery
+	cd docs/images && grep '^pixeldiff ' ../gallery.md | PATH="$(abspath $(VENV))/bin:$$PATH" sh -e
 
 # Same-run ratios against the floors in benchmarks/floors.json.
 bars: $(VENV)/test

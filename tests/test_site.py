@@ -2,10 +2,16 @@
 
 import posixpath
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import pixeldiff
 from pixeldiff.cli import VERBS
@@ -76,3 +82,27 @@ def test_nothing_comes_from_elsewhere():
     words = "".join(ElementTree.fromstring(drawing).itertext())
     assert "href" not in drawing
     assert all(name in words for name in ("tiny", "tiny-l", "small", "basic", "binary-cifar100", "binary-faces"))
+
+
+def test_the_gallery_shows_what_its_commands_make(tmp_path):
+    page = (ROOT / "docs/gallery.md").read_text()
+    images = ROOT / "docs/images"
+    for name in ("coffee.jpg", "chelsea.jpg"):
+        shutil.copy(images / name, tmp_path)
+    for command in re.findall(r"^pixeldiff .*", page, re.M):
+        words = [sys.executable, "-m", *shlex.split(command)]
+        subprocess.run(words, cwd=tmp_path, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    shown = set(re.findall(r"images/(gallery/[\w.]+)", page))
+    for folder in (images, tmp_path):
+        assert {f"gallery/{path.name}" for path in (folder / "gallery").iterdir()} == shown
+    for name in shown:
+        assert _difference(images / name, tmp_path / name) < 0.01, name
+    assert sum((images / name).stat().st_size for name in shown) < 500_000
+
+
+def _difference(one: Path, other: Path) -> float:
+    """Of pixels, their mean in [0, 1]; of drawings, that of their lengths: instruction sets may round apart."""
+    if one.suffix == ".svg":
+        return abs(one.stat().st_size / other.stat().st_size - 1)
+    first, second = (np.asarray(Image.open(path), float) for path in (one, other))
+    return float(np.abs(first - second).mean() / 255)
