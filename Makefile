@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain lint check-native check-neon fuzz-native dist rehearse matrix docs gallery bars web clean
+.PHONY: demo test test-plain coverage lint check-native check-neon fuzz-native dist rehearse matrix docs gallery bars web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -18,6 +18,11 @@ test: lint test-plain
 # On a cluster of Ray's: alone, because its processes want the cores; and at most twice, because Ray ends a program that
 # is connected to it when one of its own processes dies.
 RAY := tests/cli/test_cluster.py
+
+# Which lines of the package the tests run, also in the programs that they start.
+coverage: $(VENV)/test
+	$(PY) -m pytest -n auto --ignore $(RAY) --cov --cov-report=
+	$(PY) -m pytest $(RAY) --cov --cov-append --cov-report=term
 
 # What needs no extra, in an environment of the plain install: no torch, no scipy.
 test-plain: $(PLAIN)/test
