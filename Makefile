@@ -4,7 +4,7 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain coverage lint check-native check-neon fuzz-native dist rehearse matrix docs gallery bars web clean
+.PHONY: demo test test-plain coverage lint check-native check-neon fuzz-native dist dist-aarch64 rehearse matrix docs gallery bars web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
@@ -71,6 +71,12 @@ bars: $(VENV)/test
 # Source and wheels in dist/, checked, and used where no compiler is: make dist PYTHONS="python3.10 python3.12"
 dist: .venv-dist/tools
 	.venv-dist/bin/python tools/dist.py $(addprefix --python ,$(PYTHONS))
+
+# The wheel for Linux on ARM, cross-built from the source file of `make dist` and run in an emulator; PYTHON is 3.12 or
+# newer. Needs aarch64-linux-gnu-g++, qemu-aarch64, cmake and apt.
+dist-aarch64: PYTHON ?= python3.12
+dist-aarch64: .venv-dist/tools
+	.venv-dist/bin/python tools/aarch64.py --python $(PYTHON)
 
 # What passes with which Python, dependencies and compiler: make matrix PYTHONS="python3.10 python3.13"
 matrix:
