@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import textwrap
@@ -26,6 +27,7 @@ WORK = ROOT / "build/aarch64"
 COMPILER = "aarch64-linux-gnu-g++"
 NEEDED = (COMPILER, "qemu-aarch64", "apt-get", "dpkg")
 DEBIAN, PYTHON = "trixie", "3.13"  # a release of Debian and its Python
+KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PACKAGES = (
     f"python{PYTHON}-minimal libpython{PYTHON}-minimal libpython{PYTHON}-stdlib libc6 libstdc++6 libgcc-s1 zlib1g "
     "libexpat1 libffi8 libbz2-1.0 liblzma5"
@@ -63,15 +65,30 @@ def build_wheel(source: Path, python: str) -> Path:
     return wheel
 
 
+def mirror() -> str:
+    """Where this machine has Debian's packages from."""
+    asked = (
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        "Origin: Debian",
+        "Label: Debian",
+    )
+    found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    if not found:
+        sys.exit("aarch64: apt-get knows no packages of Debian here; run apt-get update first")
+    return found[0]
+
+
 def unpack_python() -> Path:
     """Debian's Python for ARM in a folder, from which the emulator takes its libraries."""
     apt, system = WORK / "apt", WORK / "system"
     for folder in (apt / "lists/partial", apt / "cache/archives/partial", apt / "debs", system / "usr/lib"):
         folder.mkdir(parents=True)
     (apt / "status").touch()
-    (apt / "sources.list").write_text(
-        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian {DEBIAN} main\n"
-    )
+    (apt / "sources.list").write_text(f"deb [signed-by={KEYS}] {mirror()} {DEBIAN} main\n")
     (apt / "apt.conf").write_text(  # this machine's own lists stay as they are
         textwrap.dedent(f"""\
             APT::Architecture "arm64";
