@@ -29,8 +29,9 @@ FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed pac
 
 
 def decisive(recipe: Recipe) -> dict[str, Any]:
-    """The parts of a recipe that change what is learned, but for where its first weights lay."""
+    """The parts of a recipe that change what is learned, but for where its pictures and first weights lay."""
     table = as_table(recipe)
+    table["data"] = {key: value for key, value in table["data"].items() if key not in ("root", "roots")}
     parts = {key: table[key] for key in ("task", "model", "data", "loss", "optimizer", "schedule", "seed")}
     return {**parts, **{f"loop.{key}": table["loop"][key] for key in ("batch", "accumulate", "ema")}}
 
@@ -79,8 +80,11 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
         )
     if strong := {"flip", "multi_scale"} & scores.keys():
         raise click.UsageError(f"a card's scores are of one scale, upright; score again without {', '.join(strong)}")
-    _check_facts(name, described, recipe_words(facts))
-    save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", {**described, "licence": licence(task, facts)})
+    named = read_recipe(**recipe_words(facts))
+    _check_facts(name, described, named, recipe_words(facts))
+    # The recipe as it is shipped: in that of the run are folders of the machine that it ran on.
+    said = {**described, "recipe": as_table(named), "licence": licence(task, facts)}
+    save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", said)
     if task.suffix != TRAINED:
         load(task.export)(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
@@ -88,9 +92,9 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     return path
 
 
-def _check_facts(name: str, described: dict[str, Any], words: dict[str, str]) -> None:
+def _check_facts(name: str, described: dict[str, Any], recipe: Recipe, words: dict[str, str]) -> None:
     """The file was trained by the recipe that the card will name, and is the network of that name."""
-    inside, named = decisive(parse_recipe(described["recipe"])), decisive(read_recipe(**words))
+    inside, named = decisive(parse_recipe(described["recipe"])), decisive(recipe)
     if other := [key for key in inside if inside[key] != named[key]]:
         raise click.UsageError(
             f"{' '.join(words.values())} is not what these weights were trained with: {', '.join(other)} differ"

@@ -99,7 +99,12 @@ def described(recipe: str, **part: str) -> dict[str, Any]:
 def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
     tiny, small = ({"recipe": f"edges/{name}", "stage": "first"} for name in ("tiny", "small"))
-    save_model(create_model("tiny", width=4, side_channels=2), weights_file, described(**tiny))
+    trained = described(**tiny)
+    trained["recipe"] |= {
+        "initial": "/home/me/first.safetensors",
+        "data": {**trained["recipe"]["data"], "root": "/home/me"},
+    }
+    save_model(create_model("tiny", width=4, side_channels=2), weights_file, trained)
     scores = {"ods": 0.70004, "ois": 0.72, "ap": 0.6, "r50": 0.9, "sha256": weights.sha256(weights_file)}
     with pytest.raises(click.UsageError, match=r"edges/small first is not .* differ"):
         ship.ship("little", weights_file, scores, **facts(**small))
@@ -116,6 +121,7 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     assert (card["recipe"], card["stage"], "run" in card) == ("edges/tiny", "first", False)
     assert card["licence"].endswith("for non-commercial research and education; VOC's photographs are Flickr's")
     assert weights.describe(ship.FOLDER / "little.safetensors")["licence"] == card["licence"]
+    assert b"/home/me" not in (ship.FOLDER / "little.safetensors").read_bytes()
 
 
 def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
