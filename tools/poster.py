@@ -1,4 +1,4 @@
-"""The poster of the README: what the program makes of two example pictures.
+"""The poster of the README: what the program makes of three example pictures.
 
 python tools/poster.py docs/images/poster.jpg
 """
@@ -12,13 +12,17 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from pixeldiff import EdgeDetector, PackedClassifier
+from pixeldiff import EdgeDetector, ObjectDetector, PackedClassifier
 from pixeldiff.edgemap import nms, to_8_bit
+from pixeldiff.runtime.alignment import align
+from pixeldiff.runtime.box_drawing import draw
 from pixeldiff.runtime.drawing import over_photo
+from pixeldiff.runtime.mtcnn import FaceFinder
 from pixeldiff.runtime.vector import lines
 
 IMAGES = Path(__file__).parents[1] / "docs/images"
-PANEL = (400, 266)
+PANEL = (345, 230)
+COLUMNS = 4
 COLOURS = ("#00796b", "#c2185b", "#1976d2", "#f57c00", "#5e35b1")
 
 
@@ -50,8 +54,29 @@ def classes(picture: Image.Image) -> Image.Image:
     return shown
 
 
+def boxes(picture: Image.Image) -> Image.Image:
+    detector = ObjectDetector("cpdc-boxes", threads=1)
+    return Image.fromarray(draw(np.asarray(picture), detector(picture), detector.labels))
+
+
+def face(picture: Image.Image) -> Image.Image:
+    """The face, its five points, and in the corner what the network for faces sees."""
+    found = FaceFinder()(np.asarray(picture))[0]
+    shown = picture.copy()
+    pen = ImageDraw.Draw(shown)
+    pen.rectangle(found.box, outline="#00e5ff", width=3)
+    for x, y in found.points:
+        pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill="#00e5ff")
+    aligned = Image.fromarray(align(np.asarray(picture), found.points))
+    shown.paste(aligned, (shown.width - aligned.width, shown.height - aligned.height))
+    return shown
+
+
 def panels() -> Iterator[tuple[str, Image.Image]]:
-    coffee, cat = (Image.open(IMAGES / name).convert("RGB") for name in ("coffee.jpg", "chelsea.jpg"))
+    coffee, cat, astronaut = (
+        Image.open(IMAGES / f"{name}.jpg").convert("RGB") for name in ("coffee", "chelsea", "astronaut")
+    )
+    astronaut = astronaut.crop((0, 0, 512, 341))
     detector = EdgeDetector("basic")
     edges, whiskers = detector(coffee), detector(cat)
     yield "a photo", coffee
@@ -60,14 +85,16 @@ def panels() -> Iterator[tuple[str, Image.Image]]:
     yield "vector lines", vector(edges)
     yield "classes by 1-bit kernels", classes(coffee)
     yield "edges over a photo", over_photo(nms(whiskers), np.asarray(cat), dark=False)
+    yield "boxes round objects", boxes(astronaut)
+    yield "a face, found and aligned", face(astronaut)
 
 
 def poster() -> Image.Image:
     width, height = PANEL
-    sheet = Image.new("RGB", (3 * width + 20, 2 * (height + 30) + 10), "white")
+    sheet = Image.new("RGB", (COLUMNS * (width + 10) - 10, 2 * (height + 30) + 10), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(18)
     for k, (words, panel) in enumerate(panels()):
-        x, y = (k % 3) * (width + 10), (k // 3) * (height + 40)
+        x, y = (k % COLUMNS) * (width + 10), (k // COLUMNS) * (height + 40)
         sheet.paste(panel.convert("RGB").resize(PANEL, Image.Resampling.LANCZOS), (x, y))
         pen.text((x + 4, y + height + 3), words, fill="black", font=font)
     return sheet

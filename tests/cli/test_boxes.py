@@ -95,4 +95,4 @@ def test_mistakes(tmp_path, network, capsys, monkeypatch):
     monkeypatch.setattr("pixeldiff.weights.cards", dict)
     code, _, err = run(capsys, picture)
     assert (code, err.count("\n")) == (2, 1)
-    assert "train one (pixeldiff train boxes/voc2012 --out DIR) and name it: --model" in err
+    assert "no network for boxes is shipped with this version; train one" in err

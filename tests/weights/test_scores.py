@@ -1,5 +1,5 @@
 """The shipped networks still score what they scored: ten pictures of BSDS500 test, ten of each class of CIFAR-100 test,
-sixty pairs of LFW.
+sixty pairs of LFW, fifty pictures of VOC 2012 val.
 
 The whole sets are on the cards; these numbers were recorded when the cards were written.
 """
@@ -11,15 +11,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixeldiff import EdgeDetector, FaceEmbedder, PackedClassifier, evaluate_edges
+from pixeldiff import EdgeDetector, FaceEmbedder, ObjectDetector, PackedClassifier, evaluate_edges
 from pixeldiff.data.faces import read_pairs
 from pixeldiff.data.truth import find_truth
+from pixeldiff.data.voc import list_objects
+from pixeldiff.evaluation.boxes import SCORED
 from pixeldiff.evaluation.faces import cosines, embed_items
+from pixeldiff.metrics.boxes import Matches, Truth
 from pixeldiff.metrics.faces import auc
 
 ODS = {"tiny": 0.7685, "tiny-l": 0.7667, "small": 0.7768, "basic": 0.7853}
 TOP1 = {"binary-cifar100": 455, "bipdc-cifar100": 453}
 AUC = {"binary-faces": 0.8967}
+MAP50 = {"cpdc-boxes": 29.52}
 
 
 @pytest.mark.parametrize("name", ODS)
@@ -51,3 +55,13 @@ def test_auc_of_sixty_pairs(name: str, data: Path) -> None:
     vectors, whole = embed_items(FaceEmbedder(name, threads=1), pairs.items, 1)
     assert whole == 0
     assert f"{auc(cosines(vectors, pairs), pairs.same):.4f}" == f"{AUC[name]:.4f}"
+
+
+@pytest.mark.parametrize("name", MAP50)
+def test_map_of_fifty_pictures(name: str, data: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    detector = ObjectDetector(name, threads=1)
+    matches = Matches(len(detector.labels))
+    for own in list_objects(data / "voc2012", "val", detector.labels).pictures[::20]:
+        matches.add(detector(own.picture, SCORED), Truth(own.boxes, own.labels, own.ignored))
+    assert f"{matches.summary().map50:.2f}" == f"{MAP50[name]:.2f}"

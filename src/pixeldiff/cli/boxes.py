@@ -83,16 +83,17 @@ def boxes(
     from pixeldiff.cli import _report as report
 
     _json.check(json_target, overwrite)
+    model = model or weights.best(TASK)
     if cluster:
-        return _on_cluster(cluster, inputs, out, model or _shipped(), threshold, no_draw, overwrite, json_target)
+        return _on_cluster(cluster, inputs, out, model, threshold, no_draw, overwrite, json_target)
     if no_draw and out is not None:
         raise UserError("--no-draw writes no pictures; leave it or -o out")
     found = find_files(inputs, image.SUFFIXES, "pictures", out)
     jobs = _plan(found, inputs, out, no_draw)
-    given, threads = model or _shipped(), threads or cores()
+    threads = threads or cores()
     start = time.perf_counter()
     several = threads if any(is_clip(job.source) for job in jobs) else len(jobs)
-    with open_network(given, TASK, *share(threads, several)) as opened:
+    with open_network(model, TASK, *share(threads, several)) as opened:
         run = Run(opened.network, threshold, not no_draw, overwrite or no_draw)
         outcomes = run.all(jobs)
     seconds = time.perf_counter() - start
@@ -152,15 +153,6 @@ def _entries(found: Boxes) -> list[dict[str, Any]]:
         bbox = [left, top, round(right - left, 2), round(bottom - top, 2)]
         entries.append({"category_id": int(label), "bbox": bbox, "score": round(float(score), 4), "category": name})
     return entries
-
-
-def _shipped() -> str:
-    if not weights.shipped(TASK):
-        raise UserError(
-            "no network for boxes is shipped with this version; train one (pixeldiff train boxes/voc2012 --out DIR) "
-            "and name it: --model DIR/final/last.safetensors"
-        )
-    return weights.best(TASK)
 
 
 def _plan(found: Found, inputs: Sequence[str], out: str | None, no_draw: bool) -> list[Job]:
