@@ -8,7 +8,7 @@ from PIL import Image
 
 from pixeldiff import UserError, cli
 from pixeldiff.runtime import bench
-from pixeldiff.tasks import find_task
+from pixeldiff.tasks import TASKS, find_task
 
 
 def run(capsys, *arguments):
@@ -102,7 +102,7 @@ def test_models_as_shipped(capsys):
     code, out, _ = run(capsys, "models", "--json", "-")
     table = json.loads(out)
     assert (code, table["version"], table["command"], table["failed"]) == (0, 1, "models", [])
-    assert {row["task"] for row in table["results"]} == {"edges", "classes", "faces"}
+    assert {row["task"] for row in table["results"]} == set(TASKS)
     for row in table["results"]:
         assert row["file_bytes"] == row["files"][find_task(row["task"]).suffix]["bytes"]
         assert all(row[score] > 0 for score in find_task(row["task"]).scores)
