@@ -33,7 +33,7 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
     table = as_table(recipe)
     table["data"] = {key: value for key, value in table["data"].items() if key not in ("root", "roots")}
     parts = {key: table[key] for key in ("task", "model", "data", "loss", "optimizer", "schedule", "seed")}
-    return {**parts, **{f"loop.{key}": table["loop"][key] for key in ("batch", "accumulate", "ema")}}
+    return {**parts, **{f"loop.{key}": table["loop"][key] for key in ("batch", "accumulate", "ema", "bf16")}}
 
 
 def recipe_words(facts: dict[str, str]) -> dict[str, str]:
