@@ -203,6 +203,17 @@ def test_cdcm_is_the_sum_of_four_dilated_views():
     torch.testing.assert_close(module(x), sum(views))
 
 
+@pytest.mark.parametrize("channels", [8, 24, 32])
+def test_cdcm_has_gradients_in_bfloat16(channels):
+    module, x = CDCM(6, channels), torch.randn(2, 6, 40, 40)
+    expected = torch.autograd.grad(module(x).square().mean(), list(module.parameters()))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = module(x)
+    found = torch.autograd.grad(y.float().square().mean(), list(module.parameters()))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours - theirs).norm() < 0.03 * theirs.norm()
+
+
 def test_csam_multiplies_by_a_map_between_0_and_1():
     torch.manual_seed(0)
     module, x = CSAM(5), torch.randn(2, 5, 6, 7)
