@@ -13,7 +13,7 @@ from pixeldiff.training.recipe import parse_recipe
 from pixeldiff.training.tasks import edges
 from pixeldiff.training.tasks.edge_pairs import collate
 from pixeldiff.training.tasks.edge_sources import IGNORED
-from pixeldiff.training.tasks.edges import Task, as_edges, logits_of, robust_loss
+from pixeldiff.training.tasks.edges import NEGATIVES, Task, as_edges, logits_of, robust_loss
 
 
 def loss_by_definition(logits: list[np.ndarray], label: np.ndarray, eta: float, balance: float) -> float:
@@ -58,15 +58,15 @@ def test_loss_of_large_logits_is_finite() -> None:
 
 
 def soft_loss_by_definition(logits: list[np.ndarray], label: np.ndarray, balance: float) -> float:
-    """One picture, its label a teacher's map."""
-    seen = label[label != IGNORED / 255]
-    mass = seen.mean()
+    """One picture, its label a teacher's map: the paper's loss, expected over what people would mark."""
+    beta, alpha = NEGATIVES, balance * (1 - NEGATIVES)
+    known = label != IGNORED / 255
     total = 0.0
     for logit in logits:
-        for z, q in zip(logit[label != IGNORED / 255], seen, strict=True):
+        for z, q in zip(logit[known], label[known], strict=True):
             p = 1 / (1 + math.exp(-z))
-            weight = q * (1 - mass) + (1 - q) * balance * mass
-            total -= weight * (q * math.log(p) + (1 - q) * math.log(1 - p))
+            marked = q * alpha / (q * alpha + (1 - q) * beta)
+            total -= marked * beta * math.log(p) + (1 - marked) * alpha * math.log(1 - p)
     return total
 
 
@@ -86,10 +86,8 @@ def test_soft_loss_is_least_at_the_teachers_map_and_the_papers_for_hard_labels(r
     logits = torch.logit(teacher).requires_grad_()
     robust_loss([logits], teacher, soft=soft).sum().backward()
     assert logits.grad.abs().max() < 1e-6
-    hard, other = (
-        torch.from_numpy(rng.choice([0.0, 1.0], (1, 1, 5, 6))),
-        torch.from_numpy(rng.normal(0, 1, (1, 1, 5, 6))),
-    )
+    hard, other = torch.zeros(1, 1, 5, 10), torch.from_numpy(rng.normal(0, 1, (1, 1, 5, 10))).float()
+    hard[0, 0, 2, 3] = 1  # one of 50: as many as NEGATIVES leaves
     torch.testing.assert_close(robust_loss([other], hard, soft=soft), robust_loss([other], hard))
 
 

@@ -6,11 +6,13 @@ For pixel i of map j with probability p and label y (the share of annotators), t
         0                   if 0 < y < eta    beta = negatives / (negatives + positives) of the picture
         -beta log p         otherwise         L = sum of l over pixels and maps
 
-A soft label is y = q, the strength that a teacher saw. Its edges weigh as much as their mass m, the mean of q, says:
+A soft label is y = q, the strength that a teacher saw. Trained with the loss above, it says q where it believes that
+people mark an edge with probability r = q alpha / (q alpha + (1 - q) beta). So what is expected of their labels is
 
-    l = -w (q log p + (1 - q) log(1 - p))      w = q (1 - m) + (1 - q) lambda m
+    l = -w (q log p + (1 - q) log(1 - p))      w = r beta + (1 - r) alpha = alpha beta / (q alpha + (1 - q) beta)
 
-which has its least value where p is q, and for q = 0 or 1 is the loss above.
+which has its least value where p is q, and is the loss above for q = 0 or 1. A teacher's map does not say how many
+pixels people would mark in it; beta is NEGATIVES, that of BSDS500.
 
 Here p = sigmoid(logit), and the logarithms are taken on the logits. The loss of a batch is the mean of its
 pictures' L. L is a sum over pixels, so its gradient dwarfs Adam's eps, and the weight decay acts on weights
@@ -42,6 +44,7 @@ from pixeldiff.training.tasks.pictures import normalise
 
 Network = PiDiNetConfig
 LOOKED_AT = 32  # labels that are read before training begins
+NEGATIVES = 0.98  # of the pixels that count in BSDS500
 PREVIEW_PIXELS = 10**6  # larger pictures are drawn smaller
 
 
@@ -136,9 +139,8 @@ def robust_loss(
 
 def soft_weight(label: Tensor, balance: float) -> Tensor:
     """w of soft labels, 0 where they are IGNORED."""
-    known = label != IGNORED / 255
-    mass = ((label * known).sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)).view(-1, 1, 1, 1)
-    return known * (label * (1 - mass) + (1 - label) * balance * mass)
+    beta, alpha = NEGATIVES, balance * (1 - NEGATIVES)
+    return (label != IGNORED / 255) * (alpha * beta) / (label * alpha + (1 - label) * beta)
 
 
 def logits_of(model: nn.Module, image: np.ndarray) -> list[Tensor]:
