@@ -255,7 +255,7 @@ class CDCM(nn.Module):
         if missing:
             # On a CPU the gradient of dilated weights for 24 inputs is garbage or a crash (oneDNN in torch 2.13).
             x = F.pad(x, (0, 0, 0, 0, 0, missing))
-            weights = [F.pad(view.weight, (0, 0, 0, 0, 0, missing)) for view in self.views]
+            weights = [F.pad(w, (0, 0, 0, 0, 0, missing)) for w in self.views.parameters()]
             seen = [F.conv2d(x, w, padding=d, dilation=d) for w, d in zip(weights, self.DILATIONS, strict=True)]
         else:
             seen = [view(x) for view in self.views]
