@@ -73,6 +73,16 @@ def test_resume_is_bit_equal(root: Path) -> None:
     assert losses(root / "whole") == losses(root / "parts")
 
 
+def test_soap_resumes_bit_equal_and_is_not_adam(root: Path) -> None:
+    recipe = small_recipe(root, epochs=12, optimizer={"kind": "soap"})  # 24 steps: the bases turn twice
+    assert train(recipe, root / "whole")
+    stop_after(recipe, root / "parts", 11)
+    with pytest.raises(UserError, match=r"another optimizer\.kind"):
+        train(small_recipe(root, epochs=12), root / "parts")
+    assert train(recipe, root / "parts")
+    assert_same_weights(root / "whole", root / "parts")
+
+
 def test_what_a_resumed_run_may_change_is_changed(root: Path) -> None:
     stop_after(small_recipe(root), root / "run", 2)
     other = small_recipe(root, optimizer={"betas": [0.5, 0.6], "weight_decay": 0.5})

@@ -32,13 +32,15 @@ def _check(rule: str, value: object, holds: bool) -> None:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Adam; the defaults are the paper's."""
+    """Adam, or SOAP, which learns more per step (`soap`); the defaults are the paper's."""
 
+    kind: str = "adam"
     lr: float = 0.005
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
+        _check("optimizer.kind is adam or soap", self.kind, self.kind in ("adam", "soap"))
         _check("optimizer.lr is more than 0", self.lr, self.lr > 0)
         _check("optimizer.betas are 0 to below 1", self.betas, all(0 <= beta < 1 for beta in self.betas))
         _check("optimizer.weight_decay is at least 0", self.weight_decay, self.weight_decay >= 0)

@@ -29,6 +29,7 @@ from pixeldiff.models.ghostnet import GhostNet
 from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
+from pixeldiff.training.soap import Soap
 from pixeldiff.training.tasks import TaskProtocol, task_module
 from pixeldiff.weights import sha256, trained
 
@@ -53,9 +54,8 @@ class Run:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).requires_grad_(False).eval()
         options = recipe.optimizer
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(), options.lr, options.betas, weight_decay=options.weight_decay
-        )
+        kind = Soap if options.kind == "soap" else torch.optim.Adam
+        self.optimizer = kind(self.model.parameters(), options.lr, options.betas, weight_decay=options.weight_decay)
         self.steps = max(1, math.ceil(recipe.schedule.epochs * len(self.task) / recipe.loop.batch))
         self.step = 0
         self.best = -math.inf
@@ -104,8 +104,9 @@ class Run:
             torch.save(state, file)
 
     def refuse_full_disk(self) -> None:
-        """Now, not after hours: a checkpoint holds the weights, their average and two moments, and stands beside it."""
-        needed = 5 * sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        """Now, not after hours: a checkpoint holds the weights, their average and moments, and stands beside it."""
+        copies = 9 if self.recipe.optimizer.kind == "soap" else 5  # two moments, or six
+        needed = copies * sum(tensor.nbytes for tensor in self.model.state_dict().values())
         if (free := shutil.disk_usage(self.out).free) < needed:
             raise UserError(
                 f"{self.out} has room for {free / 1e6:.1f} MB, and a checkpoint of this run takes {needed / 1e6:.1f}; "
@@ -155,7 +156,8 @@ class Run:
         changed = [key for key in ("task", "model", "data", "loss", "seed") if old[key] != new[key]]
         if old["initial"] != new["initial"] and not self._starts_from(initial_sha256):
             changed.append("initial")
-        changed += ["loop.batch"] if old["loop"]["batch"] != new["loop"]["batch"] else []
+        parts = (("loop", "batch"), ("optimizer", "kind"))
+        changed += [f"{part}.{key}" for part, key in parts if old[part][key] != new[part][key]]
         if changed:
             raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")
         return old
