@@ -120,7 +120,7 @@ def main(name: str, weights: Path, scores: Path, **facts: str) -> None:
     if len(results) != 1:
         raise click.UsageError(f"{scores} holds {len(results)} results; score {weights} alone")
     print(ship(name, weights, results[0], **facts))
-    print("The pages show what shipped networks make: `make gallery`, `python tools/poster.py`; tests/weights says the rest")
+    print("Now make what the pages show: make gallery; python tools/poster.py docs/images/poster.jpg")
 
 
 if __name__ == "__main__":
