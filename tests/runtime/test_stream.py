@@ -11,7 +11,7 @@ from PIL import Image
 from pixeldiff.files import Job, NoRoomError
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.jobs import Outcome, attempt
+from pixeldiff.runtime.jobs import Outcome, attempt, work_through
 from pixeldiff.runtime.stream import detect_files, share
 
 
@@ -65,6 +65,20 @@ def test_a_picture_that_fails_does_not_stop_the_others(jobs, edge_weights):
     }
     assert "3.png" in str(outcomes[jobs[3]].error)
     assert jobs[5].target.read_bytes() == b"mine"
+
+
+def test_one_worker_takes_the_jobs_in_order_on_the_callers_thread_until_the_disk_is_full(jobs):
+    def work(job: Job) -> Outcome:
+        assert threading.current_thread() is threading.main_thread()
+        if job == jobs[2]:
+            raise ValueError("odd")
+        if job == jobs[4]:
+            raise NoRoomError("the disk is full")
+        return Outcome(job, "done")
+
+    outcomes = list(work_through(jobs, work, 1))
+    assert [one.job for one in outcomes] == jobs[:5]
+    assert [one.status for one in outcomes] == ["done", "done", "failed", "done", "full"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Semaphore
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -196,9 +195,8 @@ class Run:
 
         pictures = [job for job in jobs if not is_clip(job.source)]
         clips = [job for job in jobs if is_clip(job.source)]
-        self.gate = Semaphore(self.detector.streams)
-        streams = 2 * self.detector.streams if len(pictures) > 1 else 1
-        outcomes = list(report.with_progress(work_through(pictures, self.picture, streams), len(pictures)))
+        done = work_through(pictures, self.picture, self.detector.streams)
+        outcomes = list(report.with_progress(done, len(pictures)))
         if not report.count(outcomes, "full"):
             outcomes += video.rewrite_clips(clips, self.clip, self.overwrite, report.show_progress)
         return sorted(outcomes, key=lambda one: str(one.job.source))
@@ -206,8 +204,7 @@ class Run:
     def picture(self, job: Job) -> Outcome:
         kept = self.draws and job.target.exists() and not self.overwrite
         whole = image.read8(job.source) if self.draws and not kept else None
-        with self.gate:
-            found = self.detector(job.source if whole is None else whole, self.threshold)
+        found = self.detector(job.source if whole is None else whole, self.threshold)
         self.found[job.source] = found
         if kept:
             return Outcome(job, "kept", files=(job.target,), size=found.size)

@@ -37,8 +37,12 @@ def work_through(jobs: Sequence[Job], work: Callable[[Job], Outcome], workers: i
     """The outcomes of the jobs as they are ready, from so many threads. A file that fails does not stop the others, but
     a disk that takes no more does."""
     remove_leftovers({job.target.parent for job in jobs if job.target != STREAM})
-    if len(jobs) == 1:
-        yield attempt(jobs[0], lambda: work(jobs[0]))
+    if min(len(jobs), workers) == 1:  # a thread more would only take turns with this one
+        for job in jobs:
+            outcome = attempt(job, functools.partial(work, job))
+            yield outcome
+            if outcome.status == "full":
+                break
         return
     with ThreadPoolExecutor(workers) as pool:
         pending = {pool.submit(attempt, job, functools.partial(work, job)) for job in jobs}
