@@ -78,6 +78,9 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
         raise click.UsageError(
             f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json FILE`"
         )
+    usual = getattr(load(task.evaluation), "SPLIT", None)
+    if (split := scores.get("split")) not in (None, usual):
+        raise click.UsageError(f"a card's scores are of {usual}, these of {split}; score again without --split")
     if strong := {"flip", "multi_scale"} & scores.keys():
         raise click.UsageError(f"a card's scores are of one scale, upright; score again without {', '.join(strong)}")
     named = read_recipe(**recipe_words(facts))

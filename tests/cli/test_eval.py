@@ -137,6 +137,9 @@ def test_golden_bench(data, tmp_path):
         (["good", "--dataset", "nyud", "--data", "truth"], "layout of bsds500 only"),
         (["good", "--dataset", "bsds500", "--data", "truth"], "is not BSDS500"),
         (["good", "--dataset", "bsds500", "--data", "nowhere"], "no data folder 'nowhere'"),
+        (["good", "--truth", "truth", "--split", "val"], "leave one of them out"),
+        (["--model", "tiny", "--dataset", "cifar100", "--nms-radius", "1"], "--nms-radius is of edges"),
+        (["--model", "tiny", "--dataset", "cifar100", "--split", "val"], "--split is of edges"),
         (["good", "--truth", "truth", "--max-dist", "2"], "max_dist"),
         (["--weights", "none.onnx", "--truth", "truth"], "no weights file"),
         (["--average", "good", "--truth", "truth"], "--average takes two folders"),
@@ -148,6 +151,23 @@ def test_mistakes_are_one_line(folders, monkeypatch, capsys, arguments, words):
     captured = capsys.readouterr()
     assert words in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_the_split_that_is_asked_for_is_scored(folders, capsys):
+    for split in ("val", "test"):
+        (folders / "BSDS500/groundTruth" / split).mkdir(parents=True)
+        for k in range(4 if split == "test" else 3):
+            content = (folders / f"truth/{k}.png").read_bytes()
+            (folders / "BSDS500/groundTruth" / split / f"{k}.png").write_bytes(content)
+    given = ("eval", folders / "good", "--dataset", "bsds500", "--data", folders / "BSDS500", "--json", "-")
+    assert run(*given, "--thresholds", 3) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["split"] == "test"
+    (folders / "good/3.npy").unlink()
+    assert run(*given, "--thresholds", 3, "--split", "val") == 0
+    (scores,) = json.loads(capsys.readouterr().out)["results"]
+    assert (scores["split"], scores["pictures"]) == ("val", 3)
+    assert run(*given, "--split", "validation") == 2
+    assert "BSDS500 has train, val, test, not 'validation'" in capsys.readouterr().err
 
 
 def test_scoring_maps_needs_no_torch(folders):
@@ -346,6 +366,8 @@ def test_help_shows_the_options_of_each_task(capsys):
     assert "--threads" in common
     assert "--thresholds" not in common
     assert "--thresholds" in edges
+    assert "[default: test]" in edges
+    assert "VOC: a list" not in edges
     assert "top-1 and top-5 accuracy" in classes
 
 

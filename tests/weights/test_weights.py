@@ -110,6 +110,8 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
         ship.ship("little", weights_file, scores, **facts(**small))
     with pytest.raises(click.UsageError, match="not the weights of a tiny"):
         ship.ship("pidinet_tiny", weights_file, scores, **facts(**tiny))
+    with pytest.raises(click.UsageError, match="scores are of test, these of val"):
+        ship.ship("little", weights_file, {**scores, "split": "val"}, **facts(**tiny))
     with pytest.raises(click.UsageError, match="of one scale, upright; score again without flip"):
         ship.ship("little", weights_file, {**scores, "flip": True}, **facts(**tiny))
     assert not list(ship.FOLDER.iterdir())

@@ -15,6 +15,7 @@ from types import NoneType
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pixeldiff.cli import _cluster, _json
 from pixeldiff.cli._network import one_of, open_network
@@ -43,7 +44,7 @@ class _Eval(click.Command):
         for task in TASKS.values():
             title = f"{task.name.capitalize()} (--dataset {', '.join(task.datasets)})"
             says = inspect.cleandoc(load(task.evaluation).Options.__doc__)
-            _write_options(ctx, formatter, title, [parameters[field.name] for field in _fields(task)], says)
+            _write_options(ctx, formatter, title, list(_parameters(task).values()), says)
 
 
 def _write_options(
@@ -72,13 +73,16 @@ def _dataset_option() -> click.Option:
 
 
 def _task_parameters() -> dict[str, click.Parameter]:
-    """The fields of all tasks' Options; what two tasks ask in the same words is one option."""
+    """The fields of all tasks' Options; what two tasks ask in the same words is one option, of the same type."""
     found: dict[str, click.Parameter] = {}
     for task in TASKS.values():
-        hints = typing.get_type_hints(load(task.evaluation).Options)
-        for field in _fields(task):
-            found.setdefault(field.name, _parameter(field, hints[field.name]))
+        found = _parameters(task) | found
     return found
+
+
+def _parameters(task: Task) -> dict[str, click.Parameter]:
+    hints = typing.get_type_hints(load(task.evaluation).Options)
+    return {field.name: _parameter(field, hints[field.name]) for field in _fields(task)}
 
 
 def _parameter(field: dataclasses.Field[Any], hint: Any) -> click.Parameter:
@@ -148,10 +152,10 @@ def eval(  # the verb's name
 
 def _own(task: Task, dataset: str, given: dict[str, Any]) -> dict[str, Any]:
     """The values of the task's own options; a word about one of another task."""
-    own = {field.name for field in _fields(task)}
+    own, typed = {field.name for field in _fields(task)}, click.get_current_context().get_parameter_source
     for other in TASKS.values():
         for field in _fields(other):
-            if field.name not in own and given[field.name] != field.default:
+            if field.name not in own and typed(field.name) is ParameterSource.COMMANDLINE:
                 raise UserError(
                     f"{_word(field)} is of {other.name} ({', '.join(other.datasets)}), and {dataset} of {task.name}; "
                     f"leave it out, or name another --dataset"

@@ -11,6 +11,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress
 from pixeldiff.metrics.boxes import Detections, Matches, Scores, Truth, as_json
 
+SPLIT = "val"  # unless another is asked for
 SCORED = 0.02  # detections with lower scores hardly change an average precision
 
 
@@ -19,16 +20,19 @@ class Options:
     """mAP at IoU .5 as VOC has it, and AP, AP50, AP75 and AP by size as COCO has them, in percent. Difficult objects
     and crowds count neither way."""
 
-    split: str = field(
-        default="val",
-        metadata={"help": "VOC: a list, also VOC2007/test; COCO: train, val or a .json file; YOLO: a folder."},
+    split: str | None = field(
+        default=None,
+        metadata={
+            "help": "VOC: a list, also VOC2007/test; COCO: train, val or a .json file; YOLO: a folder. "
+            f"[default: {SPLIT}]"
+        },
     )
 
 
 def prepare(options: Options, asked: Asked) -> Job:
     if asked.data is None:
         raise UserError("where are the pictures? give --data FOLDER: a VOCdevkit, or one in the layout of COCO or YOLO")
-    return Job(find_root(asked.data, ORIGIN), asked.dataset, options.split, asked.threads, asked.each)
+    return Job(find_root(asked.data, ORIGIN), asked.dataset, options.split or SPLIT, asked.threads, asked.each)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Dataset:
     human: tuple[float, float] | None = None  # recall and precision of each annotator against the others
 
 
+SPLIT = "test"  # of BSDS500, unless another is asked for
 DATASETS = {
     "bsds500": Dataset(human=(0.7240, 0.9014)),
     "nyud": Dataset(max_dist=0.011),
@@ -198,6 +199,7 @@ class Options:
     truth: Path | None = field(
         default=None, metadata={"help": "Folder of .mat or .png, PICTURES:LABELS, pair list or JSON list."}
     )
+    split: str | None = field(default=None, metadata={"help": f"BSDS500: {', '.join(bsds.SPLITS)}. [default: {SPLIT}]"})
     average: tuple[Path, Path] | None = field(
         default=None,
         metadata={"kind": "folder", "help": "Score the mean of two folders of maps (NYUD RGB and HHA)."},
@@ -239,7 +241,7 @@ def prepare(options: Options, asked: Asked) -> Job:
         thresholds=options.thresholds,
     )
     _check_outputs(options, asked.overwrite)
-    truths = {name: replace(one, force=options.force) for name, one in _find_truths(options.truth, asked).items()}
+    truths = {name: replace(one, force=options.force) for name, one in _find_truths(options, asked).items()}
     return Job(options, asked, settings, truths, asked.threads)
 
 
@@ -259,14 +261,16 @@ def _check_outputs(options: Options, overwrite: bool) -> None:
         check_plot(options.plot)
 
 
-def _find_truths(truth: Path | None, asked: Asked) -> dict[str, Truth]:
-    if truth is not None:
-        return find_truth(truth)
+def _find_truths(options: Options, asked: Asked) -> dict[str, Truth]:
+    if options.truth is not None:
+        if options.split is not None:
+            raise UserError("--split is a part of BSDS500, and --truth names the truth itself; leave one of them out")
+        return find_truth(options.truth)
     if asked.data is None:
         raise UserError("what is the truth? give --truth FOLDER_OR_LIST, or --dataset bsds500 --data FOLDER")
     if asked.dataset != "bsds500":
         raise UserError(f"--data knows the layout of bsds500 only; for {asked.dataset} name the truth: --truth LIST")
-    return bsds.find_split(find_root(asked.data, bsds.ORIGIN), "test")
+    return bsds.find_split(find_root(asked.data, bsds.ORIGIN), options.split or SPLIT)
 
 
 @dataclass(frozen=True)
@@ -295,8 +299,9 @@ class Job:
         self._write(results)
         digests = {network.name: network.sha256} if network else {}
         strong = {name: True for name in ("flip", "multi_scale") if getattr(self.options, name)}
+        split = {} if self.options.truth else {"split": self.options.split or SPLIT}
         found = [
-            {**edge_report.to_dict(name, one, digests.get(name)), **(strong if name in digests else {})}
+            {**edge_report.to_dict(name, one, digests.get(name)), **split, **(strong if name in digests else {})}
             for name, one in results.items()
         ]
         return Outcome(found, edge_report.table(results))
