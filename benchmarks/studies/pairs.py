@@ -7,7 +7,8 @@
 
 All networks see the same pictures. The weights of one name are its seeds in order, and its score is their mean. The
 error of a difference to the first name is its spread over sets of pictures drawn with replacement (bootstrap), the same
-sets for all: how much the pictures matter. What training leaves to chance is in the differences seed by seed.
+sets for all: how much the pictures matter; `spread` is that of a score alone. What training leaves to chance is in the
+differences seed by seed.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ def compare(study: Study, networks: dict[str, list[list[Any]]], draws: int) -> d
         report[name] = {key: round(value, study.digits) for key, value in own.items()}
         if len(each) > 1:
             report[name]["seeds"] = [{key: round(value, study.digits) for key, value in one.items()} for one in each]
+        for key in own:
+            report[name][f"{key}_spread"] = round(statistics.stdev(one[key] for one in drawn[name]), study.digits)
         for key in own if name != first else ():
             spread = statistics.stdev(a[key] - b[key] for a, b in zip(drawn[name], drawn[first], strict=True))
             report[name][f"{key}_difference"] = round(own[key] - other[key], study.digits)

@@ -42,7 +42,8 @@ def edge_tables(part):
 def test_a_network_that_finds_less_is_behind_and_one_that_finds_the_same_is_not(study):
     networks = {"all": [box_tables(1.0)], "again": [box_tables(1.0)], "half": [box_tables(0.5)]}
     found = study.compare(study.STUDIES["boxes"], networks, 20)
-    assert found["all"] == {"map50": 100.0, "ap": 100.0}
+    assert found["all"] == {"map50": 100.0, "ap": 100.0, "map50_spread": 0, "ap_spread": 0}
+    assert found["half"]["map50_spread"] > 0
     assert found["again"]["map50_difference"] == found["again"]["map50_error"] == 0
     assert -60 < found["half"]["map50_difference"] < -40
     assert 1 < found["half"]["map50_error"] < 10
