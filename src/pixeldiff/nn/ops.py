@@ -109,9 +109,11 @@ def _depthwise_gradients(gradient: Tensor, x: Tensor, weight: Tensor, which: tup
 def _grids(x: Tensor) -> Tensor:
     """The four grids of every second pixel, (4 N, C, ceil(H / 2), ceil(W / 2)), zeros where a grid is smaller."""
     height, width = x.shape[2:]
-    x = F.pad(x, (0, width % 2, 0, height % 2))
-    grids = [x[:, :, row::2, column::2] for row in (0, 1) for column in (0, 1)]
-    return torch.cat(grids).contiguous(memory_format=torch.channels_last)
+    if height % 2 or width % 2:
+        x = F.pad(x, (0, width % 2, 0, height % 2))
+    rows = x.permute(0, 2, 3, 1).unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # N, H / 2, 2, W / 2, 2, C
+    grids: Tensor = rows.permute(2, 4, 0, 1, 3, 5).flatten(0, 2)  # one pass, each pixel's channels in a run
+    return grids.permute(0, 3, 1, 2)
 
 
 def radial_depthwise(x: Tensor, weight: Tensor) -> Tensor:
