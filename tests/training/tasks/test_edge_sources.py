@@ -9,11 +9,14 @@ from PIL import Image
 from pixeldiff.errors import UserError
 from pixeldiff.training.tasks.edge_pairs import EdgePairs
 from pixeldiff.training.tasks.edge_sources import (
+    BALANCE,
     IGNORED,
+    NEGATIVES,
     RING,
     SURE,
     WIDEST_RING,
     Pair,
+    blended,
     list_pairs,
     outlines,
     read_pair,
@@ -70,6 +73,50 @@ def test_soft_levels_stay_and_large_pictures_are_reduced_to_their_label(
     save(tmp_path / "maps/a.png", np.zeros((20, 41, 3), np.uint8))
     with pytest.raises(UserError, match="no soft label"):
         read_pair(pair)
+
+
+def test_a_blended_label_is_where_the_loss_of_people_and_teacher_is_least() -> None:
+    p = np.linspace(0, 1, 51001)[1:-1]  # two hundred between two levels
+    if_edge, if_none = -NEGATIVES * np.log(p), -BALANCE * (1 - NEGATIVES) * np.log(1 - p)
+
+    def best(chance: float, more: np.ndarray | float = 0.0) -> float:
+        """The answer with the least loss, where the chance of an edge is this."""
+        return p[(chance * if_edge + (1 - chance) * if_none + more).argmin()]
+
+    for strength in (6, 40, 128, 200, 250):
+        low, high = 0.0, 1.0  # the chance for which the teacher's answer is the best one
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if best(middle) < strength / 255 else (low, middle)
+        for share, more in ((0, if_none), (50, 0.0), (90, if_edge), (255, if_edge)):
+            (level,) = blended(np.array([share], np.uint8), np.array([strength], np.uint8))
+            assert abs(level - best(low, more) * 255) < 0.6
+
+
+def test_people_and_maps_are_blended_by_name(tmp_path: Path, rng: np.random.Generator) -> None:
+    for name in ("a", "b"):
+        save(tmp_path / f"photos/{name}.jpg", rng.integers(0, 256, (20, 30, 3), dtype=np.uint8))
+        save(tmp_path / f"edges/{name}.png", np.eye(20, 30, dtype=np.uint8) * 255)
+    save(tmp_path / "maps/a.png", np.full((20, 30), 90, np.uint8))
+    with pytest.raises(UserError, match=r"b.jpg has no map in .*maps; give the same pseudo-labels command again"):
+        list_pairs(tmp_path, "blend:photos:edges:maps")
+    save(tmp_path / "maps/b.png", np.full((21, 30), 90, np.uint8))
+    pairs = list_pairs(tmp_path, "blend:photos:edges:maps")
+    assert [(p.label.name, p.judged.name, p.by_people, p.is_soft) for p in pairs] == [
+        ("a.png", "a.png", True, True),
+        ("b.png", "b.png", True, True),
+    ]
+    _, label = read_pair(pairs[0])
+    assert label[3, 3] >= 250
+    assert 0 < label[3, 4] < 90
+    with pytest.raises(UserError, match="not of one size"):
+        read_pair(pairs[1])
+    for source, says in (
+        ("blend:photos:edges:nowhere", "no folder .*nowhere; write it first"),
+        ("blend:soft:photos:maps:maps", "takes what people have labelled"),
+    ):
+        with pytest.raises(UserError, match=says):
+            list_pairs(tmp_path, source)
 
 
 def drawn_mask(width: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:

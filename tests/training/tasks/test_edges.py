@@ -12,8 +12,8 @@ from pixeldiff.models import create_model
 from pixeldiff.training.recipe import parse_recipe
 from pixeldiff.training.tasks import edges
 from pixeldiff.training.tasks.edge_pairs import collate
-from pixeldiff.training.tasks.edge_sources import IGNORED
-from pixeldiff.training.tasks.edges import NEGATIVES, Task, as_edges, logits_of, robust_loss
+from pixeldiff.training.tasks.edge_sources import IGNORED, NEGATIVES
+from pixeldiff.training.tasks.edges import Task, as_edges, logits_of, robust_loss
 
 
 def loss_by_definition(logits: list[np.ndarray], label: np.ndarray, eta: float, balance: float) -> float:
@@ -146,7 +146,7 @@ def test_pictures_that_no_person_labelled_are_learned_and_not_scored(table: dict
     assert soft.tolist() == [False] * 6 + [True] * 2
     assert torch.isfinite(task.loss(create_model("tiny", width=4, side_channels=2), (images, labels, soft)))
     table["evaluate"]["sources"] = ["soft:photos:maps"]
-    with pytest.raises(UserError, match="which no person has labelled"):
+    with pytest.raises(UserError, match="which no person has drawn"):
         Task(parse_recipe(table))
 
 

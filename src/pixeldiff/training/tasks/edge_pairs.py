@@ -169,7 +169,7 @@ class EdgePairs:
             saturation, contrast, brightness = rng.uniform(-self.colour, self.colour, 3) * (2, 1, 1) + 1
             tint = rng.uniform(-self.colour, self.colour, 3) / 4 + 1
             window = recolour(window, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
-        return window, truth, pair.kind == "soft"
+        return window, truth, pair.is_soft
 
 
 def _mixed(pairs: list[Pair], versions: int, share: float) -> list[tuple[list[Pair], int]]:

@@ -5,13 +5,21 @@ that a network saw there. IGNORED is a value between "nobody" and any eta: the l
 (a mask of PASCAL VOC: 0 is background, 1, 2, ... an object each, RING the band around them) the middle of the band is
 the edge. Elsewhere it says nothing about edges, since most things are no object of it: where a network is sure to see
 none there is none, and the rest is IGNORED.
+
+A network that was trained with the paper's loss (`edges`) says q where it believes that people mark an edge with
+probability r,
+
+    r = q alpha / (q alpha + (1 - q) beta)      alpha = balance (1 - beta)
+
+and q of r is as easily found. A blended label is the q of (r + 1) / 2 where people say edge, of r / 2 where they say
+none, and of r alone where they disagree (above 0, below eta): people err, and a teacher's doubt says where.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +37,8 @@ from pixeldiff.runtime.sizes import SMALLEST as SMALLEST_SEEN
 from pixeldiff.runtime.sizes import seen_size
 
 IGNORED = 1
+ETA, BALANCE = 0.3, 1.1  # of BSDS500: the share of annotators that makes an edge, the paper's lambda
+NEGATIVES = 0.98  # beta, of the pixels that count in BSDS500
 LARGEST_SCALE = 100  # more is a slip
 RING = 255  # in a mask of objects
 WIDEST_RING = 9  # pixels; what is wider is an area that nobody judged
@@ -40,12 +50,16 @@ class Pair:
     image: Path
     label: Path
     scale: float = 1.0  # both are resized by it (the third column of NYUD's lists)
-    kind: str = "shares"  # of annotators; or "soft", or "objects"
-    judged: Path | None = None  # beside a mask of objects: the map of a network
+    kind: str = "shares"  # of annotators; or "soft", "objects" or "blended"
+    judged: Path | None = None  # beside a mask of objects, or to be blended with: the map of a network
 
     @property
     def by_people(self) -> bool:
-        return self.kind == "shares"
+        return self.kind in ("shares", "blended")
+
+    @property
+    def is_soft(self) -> bool:
+        return self.kind in ("soft", "blended")
 
 
 def list_pairs(root: Path, source: str) -> list[Pair]:
@@ -57,11 +71,14 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
     - "photos:edges": two folders, a label has the name of its picture whatever the suffix
     - "soft:photos:maps": two folders, the second written by `pixeldiff data pseudo-labels`; labels decide what is taken
     - "objects:photos:masks:maps": three folders, of pictures, VOC's masks of some of them, and maps as above
+    - "blend:train:maps": any of the first four, and maps as above of all its pictures
     Names in a list are relative to the root; where they are not, to the list's own folder.
     """
     root = root.absolute()  # so that what already stands under the root stays where it is when `_found` joins it
     if source.startswith(("soft:", "objects:")) and source.count(":") > 1:
         return _new_pairs(root, *source.split(":"))
+    if source.startswith("blend:") and source.count(":") > 1:
+        return _blended_pairs(root, *source.removeprefix("blend:").rsplit(":", 1))
     if ":" in source:
         pairs = _folder_pairs(root, *source.split(":", 1))
     elif source.endswith((".lst", ".txt")):
@@ -75,8 +92,8 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
     else:
         raise UserError(
             f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
-            'list (.lst, .txt), a JSON list, "folder of images:folder of labels", "soft:images:maps" or '
-            '"objects:images:masks:maps"'
+            'list (.lst, .txt), a JSON list, "folder of images:folder of labels", "soft:images:maps", '
+            '"objects:images:masks:maps" or "blend:source:maps"'
         )
     if not pairs:
         raise UserError(f"{source!r} in {root} holds no pictures")
@@ -110,8 +127,7 @@ def _new_pairs(root: Path, kind: str, images: str, *labels: str) -> list[Pair]:
     if len(labels) != wanted:
         shape = {1: '"soft:PHOTOS:MAPS"', 2: '"objects:PHOTOS:MASKS:MAPS"'}[wanted]
         raise UserError(f"the source {':'.join((kind, images, *labels))!r} is none; write {shape}")
-    if not (maps := root / labels[-1]).is_dir():
-        raise UserError(f"no folder {maps}; write it first: pixeldiff data pseudo-labels {root / images} {maps}")
+    _check_maps(root / labels[-1], root / images)
     photos, (first, *others) = _by_name(root / images), [_by_name(root / folder) for folder in labels]
     pairs = []
     for name, label in sorted(first.items()):
@@ -123,6 +139,23 @@ def _new_pairs(root: Path, kind: str, images: str, *labels: str) -> list[Pair]:
     if not pairs:
         raise UserError(f"no picture in {root / images} has its label in {' and '.join(labels)}")
     return pairs
+
+
+def _blended_pairs(root: Path, people: str, folder: str) -> list[Pair]:
+    """Pairs of another source, each with the map of a network that has its picture's name."""
+    pairs = list_pairs(root, people)
+    if other := [pair for pair in pairs if pair.kind != "shares"]:
+        raise UserError(f"blend: takes what people have labelled, and {other[0].label} is {other[0].kind}")
+    _check_maps(root / folder, pairs[0].image.parent)
+    maps = _by_name(root / folder)
+    if missing := [pair.image for pair in pairs if pair.image.stem not in maps]:
+        raise UserError(f"{missing[0]} has no map in {root / folder}; give the same pseudo-labels command again")
+    return [replace(pair, kind="blended", judged=maps[pair.image.stem]) for pair in pairs]
+
+
+def _check_maps(maps: Path, images: Path) -> None:
+    if not maps.is_dir():
+        raise UserError(f"no folder {maps}; write it first: pixeldiff data pseudo-labels {images} {maps}")
 
 
 def _by_name(folder: Path) -> dict[str, Path]:
@@ -189,13 +222,30 @@ def outlines(mask: NDArray[np.uint8], edges: NDArray[np.uint8]) -> NDArray[np.ui
     return label
 
 
+def read_blended(people: Path, judged: Path) -> NDArray[np.uint8]:
+    """The label of what people marked and of a network's map."""
+    shares, strengths = read_label_shares(people), read_soft(judged)
+    if shares.shape != strengths.shape:
+        raise UserError(f"{people} and the map {judged} are not of one size; label the pictures that people labelled")
+    return blended(shares, strengths)
+
+
+def blended(shares: NDArray[np.uint8], strengths: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The soft label between people's and a teacher's, in levels, none of them IGNORED."""
+    alpha, beta = BALANCE * (1 - NEGATIVES), NEGATIVES
+    y, q = shares / 255, strengths / 255
+    r = q * alpha / (q * alpha + (1 - q) * beta)
+    r = np.where((y > 0) & (y < ETA), r, (r + (y >= ETA)) / 2)
+    levels = np.rint(255 * r * beta / (r * beta + (1 - r) * alpha)).astype(np.uint8)
+    return np.where(levels == IGNORED, np.uint8(0), levels)
+
+
 def read_label(pair: Pair) -> NDArray[np.uint8]:
     """The label of a pair, uint8 (H, W)."""
     if pair.kind == "soft":
         return read_soft(pair.label)
-    if pair.kind == "objects":
-        assert pair.judged is not None
-        return read_outlines(pair.label, pair.judged)
+    if pair.judged is not None:
+        return (read_outlines if pair.kind == "objects" else read_blended)(pair.label, pair.judged)
     return read_label_shares(pair.label)
 
 

@@ -7,7 +7,7 @@ For pixel i of map j with probability p and label y (the share of annotators), t
         -beta log p         otherwise         L = sum of l over pixels and maps
 
 A soft label is y = q, the strength that a teacher saw. Trained with the loss above, it says q where it believes that
-people mark an edge with probability r = q alpha / (q alpha + (1 - q) beta). So what is expected of their labels is
+people mark an edge with probability r (edge_sources). So what is expected of their labels is
 
     l = -w (q log p + (1 - q) log(1 - p))      w = r beta + (1 - r) alpha = alpha beta / (q alpha + (1 - q) beta)
 
@@ -39,12 +39,21 @@ from pixeldiff.image import pad_to, preprocessing, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
 from pixeldiff.models.pidinet import PiDiNetConfig
 from pixeldiff.training.tasks.edge_pairs import SMALLEST, EdgePairs, Sample, collate
-from pixeldiff.training.tasks.edge_sources import IGNORED, LARGEST_SCALE, Pair, list_pairs, read_label, read_pair
+from pixeldiff.training.tasks.edge_sources import (
+    BALANCE,
+    ETA,
+    IGNORED,
+    LARGEST_SCALE,
+    NEGATIVES,
+    Pair,
+    list_pairs,
+    read_label,
+    read_pair,
+)
 from pixeldiff.training.tasks.pictures import normalise
 
 Network = PiDiNetConfig
 LOOKED_AT = 32  # labels that are read before training begins
-NEGATIVES = 0.98  # of the pixels that count in BSDS500
 PREVIEW_PIXELS = 10**6  # larger pictures are drawn smaller
 
 
@@ -89,8 +98,8 @@ class Data:
 class Loss:
     """Constants of the annotator-robust loss (`balance` is the paper's lambda)."""
 
-    eta: float = 0.3
-    balance: float = 1.1
+    eta: float = ETA
+    balance: float = BALANCE
 
     def __post_init__(self) -> None:
         if not 1 / 255 < self.eta <= 1:
@@ -117,7 +126,7 @@ class Evaluate:
 
 
 def robust_loss(
-    logits: list[Tensor], label: Tensor, eta: float = 0.3, balance: float = 1.1, soft: Tensor | None = None
+    logits: list[Tensor], label: Tensor, eta: float = ETA, balance: float = BALANCE, soft: Tensor | None = None
 ) -> Tensor:
     """The loss above, one value per picture (N,): `logits` are maps (N, 1, H, W), `label` is y in [0, 1], `soft` (N,)
     says whose labels are soft."""
@@ -175,9 +184,10 @@ class Task:
             pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour, data.share
         )
         self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
-        if new := [pair for pair in self.held_out if not pair.by_people]:
+        if new := [pair for pair in self.held_out if pair.kind != "shares"]:
             raise UserError(
-                f"evaluate.sources names {new[0].label}, which no person has labelled; score what people saw"
+                f"evaluate.sources names {new[0].judged or new[0].label}, which no person has drawn; score what people "
+                "saw"
             )
         if scaled := [pair for pair in self.held_out if pair.scale != 1]:
             raise UserError(
