@@ -1,10 +1,7 @@
 """Pictures with edge labels: which files a recipe's sources name, and what a label says.
 
 A label is uint8: the share of annotators who marked a pixel (255 = all), or, of a soft one, the strength of the edge
-that a network saw there. IGNORED is a value between "nobody" and any eta: the loss skips it. Of an outline of objects
-(a mask of PASCAL VOC: 0 is background, 1, 2, ... an object each, RING the band around them) the middle of the band is
-the edge. Elsewhere it says nothing about edges, since most things are no object of it: where a network is sure to see
-none there is none, and the rest is IGNORED.
+that a network saw there. IGNORED is a value between "nobody" and any eta: the loss skips it.
 
 A network that was trained with the paper's loss (`edges`) says q where it believes that people mark an edge with
 probability r,
@@ -13,6 +10,10 @@ probability r,
 
 and q of r is as easily found. A blended label is the q of (r + 1) / 2 where people say edge, of r / 2 where they say
 none, and of r alone where they disagree (above 0, below eta): people err, and a teacher's doubt says where.
+
+Of an outline of objects (a mask of PASCAL VOC: 0 is background, 1, 2, ... an object each, RING the band around them)
+the middle of the band is an edge, and inside an object is none. The background says nothing, since most things are no
+object of VOC's. Such a label is blended, too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ NEGATIVES = 0.98  # beta, of the pixels that count in BSDS500
 LARGEST_SCALE = 100  # more is a slip
 RING = 255  # in a mask of objects
 WIDEST_RING = 9  # pixels; what is wider is an area that nobody judged
-SURE = 30  # of 255: a network that sees less sees nothing
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def is_soft(self) -> bool:
-        return self.kind in ("soft", "blended")
+        return self.kind != "shares"
 
 
 def list_pairs(root: Path, source: str) -> list[Pair]:
@@ -201,33 +201,23 @@ def read_soft(path: Path) -> NDArray[np.uint8]:
     return soft
 
 
-def read_outlines(mask: Path, judged: Path) -> NDArray[np.uint8]:
-    """The label of a mask of objects and a network's map."""
-    indices, edges = pictures.read_indices(mask), read_soft(judged)
+def read_outlines(mask: Path) -> NDArray[np.uint8]:
+    """What a mask of objects says about edges, as shares of people who would mark them."""
+    indices = pictures.read_indices(mask)
     if indices.dtype != np.uint8 or indices.ndim != 2 or not (indices == RING).any():
         raise UserError(f"{mask} is no mask of objects: 0 background, 1, 2, ... objects, {RING} the ring around each")
-    if indices.shape != edges.shape:
-        raise UserError(f"{mask} and the map {judged} are not of one size; label the pictures that the masks are of")
-    return outlines(indices, edges)
+    return outlines(indices)
 
 
-def outlines(mask: NDArray[np.uint8], edges: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """255 on the middle of the ring, 0 where the network sees nothing away from the ring, IGNORED elsewhere."""
+def outlines(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """255 on the middle of the ring, 0 inside objects, IGNORED elsewhere."""
     ring = mask == RING
     area = torch.from_numpy(ring)[None].float()
     for sign in (-1, 1):  # eroded, then dilated: what is left holds a square of this side
         area = sign * F.max_pool2d(sign * area, WIDEST_RING, stride=1, padding=WIDEST_RING // 2)
-    label: NDArray[np.uint8] = np.where(~ring & (edges < SURE), np.uint8(0), np.uint8(IGNORED))
+    label: NDArray[np.uint8] = np.where(ring | (mask == 0), np.uint8(IGNORED), np.uint8(0))
     label[thin(ring & (area[0].numpy() == 0))] = 255
     return label
-
-
-def read_blended(people: Path, judged: Path) -> NDArray[np.uint8]:
-    """The label of what people marked and of a network's map."""
-    shares, strengths = read_label_shares(people), read_soft(judged)
-    if shares.shape != strengths.shape:
-        raise UserError(f"{people} and the map {judged} are not of one size; label the pictures that people labelled")
-    return blended(shares, strengths)
 
 
 def blended(shares: NDArray[np.uint8], strengths: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -244,9 +234,13 @@ def read_label(pair: Pair) -> NDArray[np.uint8]:
     """The label of a pair, uint8 (H, W)."""
     if pair.kind == "soft":
         return read_soft(pair.label)
-    if pair.judged is not None:
-        return (read_outlines if pair.kind == "objects" else read_blended)(pair.label, pair.judged)
-    return read_label_shares(pair.label)
+    shares = read_outlines(pair.label) if pair.kind == "objects" else read_label_shares(pair.label)
+    if pair.judged is None:
+        return shares
+    strengths = read_soft(pair.judged)
+    if shares.shape != strengths.shape:
+        raise UserError(f"{pair.label} and the map {pair.judged} are not of one size; label the pictures it belongs to")
+    return blended(shares, strengths)
 
 
 def read_pair(pair: Pair) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
