@@ -75,10 +75,8 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
     Names in a list are relative to the root; where they are not, to the list's own folder.
     """
     root = root.absolute()  # so that what already stands under the root stays where it is when `_found` joins it
-    if source.startswith(("soft:", "objects:")) and source.count(":") > 1:
-        return _new_pairs(root, *source.split(":"))
-    if source.startswith("blend:") and source.count(":") > 1:
-        return _blended_pairs(root, *source.removeprefix("blend:").rsplit(":", 1))
+    if source.startswith(("soft:", "objects:", "blend:")) and source.count(":") > 1:
+        return _pairs_with_maps(root, *source.split(":"))
     if ":" in source:
         pairs = _folder_pairs(root, *source.split(":", 1))
     elif source.endswith((".lst", ".txt")):
@@ -119,6 +117,12 @@ def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
             raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
         pairs.append(Pair(image, by_name[image.stem]))
     return pairs
+
+
+def _pairs_with_maps(root: Path, kind: str, *parts: str) -> list[Pair]:
+    if kind == "blend":  # a source may have colons of its own
+        return _blended_pairs(root, ":".join(parts[:-1]), parts[-1])
+    return _new_pairs(root, kind, *parts)
 
 
 def _new_pairs(root: Path, kind: str, images: str, *labels: str) -> list[Pair]:
