@@ -110,9 +110,11 @@ def test_people_and_maps_are_blended_by_name(tmp_path: Path, rng: np.random.Gene
     assert 0 < label[3, 4] < 90
     with pytest.raises(UserError, match="not of one size"):
         read_pair(pairs[1])
+    (tmp_path / "twice.lst").write_text("photos/a.jpg edges/a.png\nedges/a.png edges/a.png\n")
     for source, says in (
         ("blend:photos:edges:nowhere", "no folder .*nowhere; write it first"),
         ("blend:soft:photos:maps:maps", "takes what people have labelled"),
+        ("blend:twice.lst:maps", "a.jpg is not the only picture of its name"),
     ):
         with pytest.raises(UserError, match=says):
             list_pairs(tmp_path, source)

@@ -150,6 +150,9 @@ def _blended_pairs(root: Path, people: str, folder: str) -> list[Pair]:
     pairs = list_pairs(root, people)
     if other := [pair for pair in pairs if pair.kind != "shares"]:
         raise UserError(f"blend: takes what people have labelled, and {other[0].label} is {other[0].kind}")
+    count = Counter(pair.image.stem for pair in pairs)
+    if twice := [pair.image for pair in pairs if count[pair.image.stem] > 1]:  # as in HED's folders of turned pictures
+        raise UserError(f"{twice[0]} is not the only picture of its name; blend: finds maps by names, so give others")
     _check_maps(root / folder, pairs[0].image.parent)
     maps = _by_name(root / folder)
     if missing := [pair.image for pair in pairs if pair.image.stem not in maps]:
