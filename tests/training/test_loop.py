@@ -168,6 +168,24 @@ def test_two_processes_give_the_same_losses(root: Path) -> None:
     assert all(torch.allclose(a[key], b[key], atol=1e-4) for key in a)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts the threads of Linux")
+def test_no_thread_of_the_group_is_left_when_python_ends(root: Path) -> None:
+    """Such a thread may abort a process whose work is done."""
+    script = root / "script.py"
+    script.write_text(
+        "import pathlib, torch\nfrom pixeldiff.training.processes import Processes\n"
+        "def group(): return any('gloo' in p.read_text() for p in pathlib.Path('/proc/self/task').glob('*/comm'))\n"
+        "with Processes():\n"
+        "    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n    assert group()\n"
+        "assert not group()\n"
+    )
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(script)], env=QUIET, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_command_says_mistakes_in_one_line(root: Path) -> None:
     (root / "recipe.toml").write_text(recipe_text(root).replace("crop", "crob"))
     done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False)

@@ -10,6 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+# Before any group exists: DistributedDataParallel would import it later, and its default arguments would then keep the
+# group, whose threads live on while Python ends and may abort it.
+import torch.distributed.nn.functional
+
 
 class Processes:
     """This process among those that torchrun started, or alone; opened once, for all stages."""
