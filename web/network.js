@@ -100,10 +100,10 @@ function folded(tensor, fold) {
   return result;
 }
 
-// x_p - x_centre.
+// x_p - x_centre. The centre's own weight, which rests, stays out of the sum: taken off again it would turn a last bit.
 function central(kernel) {
-  const sum = kernel.reduce((total, weight) => total + weight, 0);
-  return Array.from(kernel, (weight, place) => (place === 4 ? weight - sum : weight));
+  const others = kernel.reduce((total, weight, place) => (place === 4 ? total : total + weight), 0);
+  return Array.from(kernel, (weight, place) => (place === 4 ? -others : weight));
 }
 
 // x_p minus the next pixel clockwise; the centre rests.
