@@ -32,6 +32,9 @@ lint: $(VENV)/test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run --Werror $(CPP)
+
+CPP := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.inl')
 
 # The C++ kernels under the address and undefined-behaviour sanitizers; needs cmake and a compiler, no Python.
 check-native:

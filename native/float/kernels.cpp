@@ -65,7 +65,8 @@ double fma_peak(const Kernels& kernels) {
   for (int i = 0; i < 5; ++i) {
     const std::clock_t start = std::clock();
     const double count = kernels.multiply_adds(4000000);
-    best = std::max(best, count * CLOCKS_PER_SEC / static_cast<double>(std::max<std::clock_t>(1, std::clock() - start)));
+    best =
+        std::max(best, count * CLOCKS_PER_SEC / static_cast<double>(std::max<std::clock_t>(1, std::clock() - start)));
   }
   return best;
 }

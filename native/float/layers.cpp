@@ -39,7 +39,8 @@ void interleave(const float* from, int outputs, int inputs, size_t output_step, 
                 size_t step) {
   for (int o = 0; o < outputs; ++o) {
     for (int i = 0; i < inputs; ++i) {
-      weights[o / kGroup * step + static_cast<size_t>(i) * kGroup + o % kGroup] = from[o * output_step + i * input_step];
+      weights[o / kGroup * step + static_cast<size_t>(i) * kGroup + o % kGroup] =
+          from[o * output_step + i * input_step];
     }
   }
 }

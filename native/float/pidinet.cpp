@@ -22,7 +22,11 @@ constexpr int kLeastChunk = 8;              // rows: with fewer, most of a threa
 class Pipeline {
  public:
   Pipeline(const Network& network, Workspace& space, const Picture& picture, int stage, Lane& lane)
-      : layers_(network.layers()), kernels_(network.kernels()), space_(space), picture_(picture), stage_(stage),
+      : layers_(network.layers()),
+        kernels_(network.kernels()),
+        space_(space),
+        picture_(picture),
+        stage_(stage),
         lane_(lane) {}
 
   // Rows [first, last) of the stage's last layer, into what comes after it.
@@ -140,7 +144,12 @@ class Run {
  public:
   Run(const Network& network, Workspace& space, const Picture& picture, const Maps& maps, int threads,
       const std::function<void()>& between)
-      : network_(network), layers_(network.layers()), space_(space), picture_(picture), maps_(maps), threads_(threads),
+      : network_(network),
+        layers_(network.layers()),
+        space_(space),
+        picture_(picture),
+        maps_(maps),
+        threads_(threads),
         between_(between) {
     for (int s = 0; s < kStages; ++s) {
       for (Lane& lane : space.stages[s].lanes) lane.next[kLayers - 1] = -1;
@@ -256,10 +265,10 @@ class Run {
     each(static_cast<int>(tasks.size()), [&](int i, int slot) {
       const auto [s, y, x] = tasks[i];
       const StageSpace& stage = space_.stages[s];
-      network_.kernels().dilate(layers_.sides[s], {&stage.squeezed, space_.zeros, y,
-                                                   std::min(height(s), y + stage.band), x,
-                                                   std::min(width(s), x + kSegment), stage.traits,
-                                                   space_.slots[slot].transformed, space_.slots[slot].sums});
+      network_.kernels().dilate(
+          layers_.sides[s],
+          {&stage.squeezed, space_.zeros, y, std::min(height(s), y + stage.band), x, std::min(width(s), x + kSegment),
+           stage.traits, space_.slots[slot].transformed, space_.slots[slot].sums});
     });
   }
 

@@ -445,8 +445,8 @@ void dilate_view(const Side& side, int view, const DilationCall& call, const Dil
               near[i].data += tiles.x(t);
             }
             with_vectors(tiles.size(t), [&](auto n) {
-              direct_tile<decltype(n)::value>(side.direct[view].data(), side.channels, d, near,
-                                              sums[j] + tiles.x(t), space.plane, view == 0);
+              direct_tile<decltype(n)::value>(side.direct[view].data(), side.channels, d, near, sums[j] + tiles.x(t),
+                                              space.plane, view == 0);
             });
           }
         }
@@ -464,8 +464,8 @@ void dilate_view(const Side& side, int view, const DilationCall& call, const Dil
         float* const out[4] = {sums[0] + x, sums[1] + x, sums[2] + x, count > 3 ? sums[3] + x : nullptr};
         with_vectors(tiles.size(t), [&](auto n) {
           winograd_tile<decltype(n)::value>(side.winograd[view].data(), side.channels, d,
-                                            call.transformed + kMargin + x, space.plane, step, out, count,
-                                            space.plane, view == 0);
+                                            call.transformed + kMargin + x, space.plane, step, out, count, space.plane,
+                                            view == 0);
         });
       }
     }

@@ -56,7 +56,8 @@ void Workspace::shape(const Layers& layers) {
   for (int s = 0; s < kStages; ++s) {
     StageSpace& stage = stages[s];
     const int h = height >> s, w = width >> s, lag = layers.reach(s, 0) + kLayers + 2;
-    const int rows = (strip >> s) + 2 * lag;  // new ones of a strip; the last one also brings what the others waited for
+    const int rows =
+        (strip >> s) + 2 * lag;  // new ones of a strip; the last one also brings what the others waited for
     stage.bands = std::max(1, (h + kBand / 2) / kBand);
     stage.band = (h + stage.bands - 1) / stage.bands;
     stage.input = s ? Map(layers.width(s - 1), h, w, rows + 2 * lag) : Map();
@@ -80,7 +81,8 @@ void Workspace::lay_out(const Layers& layers, Arena& arena) {
   for (StageSpace& stage : stages) {
     arena.place(stage.squeezed);
     if (!cdcm) arena.place(stage.traits);
-    zeros = std::max({zeros, stage.input.plane, stage.squeezed.plane, stage.traits.plane, stage.lanes[0].layer[0].plane});
+    zeros =
+        std::max({zeros, stage.input.plane, stage.squeezed.plane, stage.traits.plane, stage.lanes[0].layer[0].plane});
   }
   zeros += 4 * kMargin + kSegment;
   float* row = arena.take(zeros);
@@ -93,9 +95,8 @@ void Workspace::lay_out(const Layers& layers, Arena& arena) {
   place_stages(layers, arena, whole);
   if (!cdcm) return;
   if (whole) arena.used = shared;
-  const int band = std::max_element(stages, stages + kStages, [](const auto& a, const auto& b) {
-                     return a.band < b.band;
-                   })->band;
+  const int band =
+      std::max_element(stages, stages + kStages, [](const auto& a, const auto& b) { return a.band < b.band; })->band;
   const DilationSpace space = dilation_space(layers.config.side_channels, band);
   for (StageSpace& stage : stages) arena.place(stage.traits);
   for (Slot& slot : slots) {

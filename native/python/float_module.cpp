@@ -44,7 +44,8 @@ Picture bytes_picture(const Array<uint8_t, 3>& picture, const Array<float, 2>& t
   check(picture.shape(2) == 3 && table.shape(0) == 3 && table.shape(1) == 256,
         "pictures are (height, width, 3), their table is (3, 256)");
   check(std::max(picture.shape(0), picture.shape(1)) <= kLargest, "sides of pictures are at most 65535 pixels");
-  return {static_cast<int>(picture.shape(0)), static_cast<int>(picture.shape(1)), picture.data(), table.data(), nullptr};
+  return {static_cast<int>(picture.shape(0)), static_cast<int>(picture.shape(1)), picture.data(), table.data(),
+          nullptr};
 }
 
 Picture planes_picture(const Array<float, 3>& planes) {
@@ -88,7 +89,8 @@ std::vector<std::string> names() {
 }  // namespace
 
 void bind_float(nb::module_& m) {
-  m.def("float_instruction_sets", &names, "The instruction sets of the float engine that this machine runs, best first.");
+  m.def("float_instruction_sets", &names,
+        "The instruction sets of the float engine that this machine runs, best first.");
   m.def(
       "edge_weight_count",
       [](int width, int side_channels, const std::string& kinds, bool cdcm, bool csam, bool shortcuts) {

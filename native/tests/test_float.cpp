@@ -101,7 +101,8 @@ Plain side(const Config& config, const Plain& features, Weights& w) {
     const float* squeeze = w.next(static_cast<size_t>(m) * x.channels);
     const Plain squeezed = convolve(relu(x), squeeze, w.next(m), m, 1, 1, false);
     x = Plain(m, x.height, x.width);
-    for (int d : {5, 7, 9, 11}) x = add(x, convolve(squeezed, w.next(static_cast<size_t>(m) * m * 9), nullptr, m, 3, d, false));
+    for (int d : {5, 7, 9, 11})
+      x = add(x, convolve(squeezed, w.next(static_cast<size_t>(m) * m * 9), nullptr, m, 3, d, false));
   }
   if (config.csam) {
     const float* squeeze = w.next(static_cast<size_t>(4) * x.channels);
@@ -138,7 +139,8 @@ std::vector<Plain> define(const Config& config, const float* weights, const Plai
       const int inputs = x.channels, outputs = config.width << std::min(s, 2), k = support(s * kLayers + layer);
       const float* depthwise = w.next(static_cast<size_t>(inputs) * k * k);
       const float* pointwise = w.next(static_cast<size_t>(outputs) * inputs);
-      Plain y = convolve(relu(convolve(x, depthwise, nullptr, inputs, k, 1, true)), pointwise, nullptr, outputs, 1, 1, false);
+      Plain y =
+          convolve(relu(convolve(x, depthwise, nullptr, inputs, k, 1, true)), pointwise, nullptr, outputs, 1, 1, false);
       if (config.shortcuts && opens) {
         const float* shortcut = w.next(static_cast<size_t>(outputs) * inputs);
         y = add(y, convolve(x, shortcut, w.next(outputs), outputs, 1, 1, false));
@@ -230,12 +232,14 @@ void check_network(const Kernels& kernels) {
   }
   detect(network, {height, width, nullptr, nullptr, planes.get()}, maps, 1);
   const std::vector<Plain> expected = define(config, weights.data(), picture);
-  for (int s = 0; s < kStages; ++s) check(difference(maps.sides[s], expected[s]) < 1e-3, kernels.name, "the sides are as defined");
+  for (int s = 0; s < kStages; ++s)
+    check(difference(maps.sides[s], expected[s]) < 1e-3, kernels.name, "the sides are as defined");
   check(difference(edges.get(), expected[kStages]) < 1e-4, kernels.name, "the edges are as defined");
   for (int threads : {1, 2, 3}) {
     for (size_t memory : {size_t{1}, size_t{1} << 30}) {
       detect(network, {height, width, nullptr, nullptr, planes.get()}, {again.get(), {}}, threads, memory);
-      check(std::equal(edges.get(), edges.get() + pixels, again.get()), kernels.name, "threads and strips change nothing");
+      check(std::equal(edges.get(), edges.get() + pixels, again.get()), kernels.name,
+            "threads and strips change nothing");
     }
   }
 }

@@ -15,7 +15,8 @@ extern "C" {
 // `kinds` are 16 letters, `weights` in the order of pidinet.hpp.
 EMSCRIPTEN_KEEPALIVE Network* network_open(int width, int side_channels, const char* kinds, int cdcm, int csam,
                                            int shortcuts, const float* weights, size_t count) {
-  const Config config{width, side_channels, std::string(kinds, kStages * kLayers), cdcm != 0, csam != 0, shortcuts != 0};
+  const Config config{width,     side_channels, std::string(kinds, kStages * kLayers),
+                      cdcm != 0, csam != 0,     shortcuts != 0};
   return new Network(config, weights, count, choose_kernels());
 }
 
