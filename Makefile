@@ -4,20 +4,27 @@ PLAIN ?= .venv-plain
 PY := $(VENV)/bin/python
 PIP := -m pip --disable-pip-version-check
 
-.PHONY: demo test test-plain coverage lint check-native check-neon fuzz-native dist dist-aarch64 rehearse matrix docs gallery bars web clean
+.PHONY: demo test test-plain test-page coverage lint check-native check-neon fuzz-native dist dist-aarch64 rehearse matrix docs gallery bars web clean
 
 demo: $(VENV)/plain
 	$(VENV)/bin/pixeldiff detect docs/images/coffee.jpg -o demo-out --overwrite
 	@echo "The edges are in demo-out/coffee.edges.png"
 
-# Lint and types, the light rooms as users have them, then everything.
+# Lint and types, the core in a plain install, then everything.
 test: lint test-plain
-	$(PY) -m pytest -n auto --ignore $(RAY)
+	$(PY) -m pytest -n auto --ignore $(RAY) --ignore $(PAGE)
+	$(MAKE) test-page
 	$(PY) -m pytest $(RAY) || $(PY) -m pytest $(RAY)
 
 # On a cluster of Ray's: alone, because its processes want the cores; and at most twice, because Ray ends a program that
 # is connected to it when one of its own processes dies.
 RAY := tests/cli/test_cluster.py
+
+# The page in Chromium: each test by name, and why it is skipped where the built page or Chromium is missing.
+PAGE := tests/serve/test_page.py
+
+test-page: $(VENV)/test
+	$(PY) -m pytest -n auto -vv $(PAGE)
 
 # Which lines of the package the tests run, also in the programs that they start.
 coverage: $(VENV)/test
@@ -26,7 +33,7 @@ coverage: $(VENV)/test
 
 # What needs no extra, in an environment of the plain install: no torch, no scipy.
 test-plain: $(PLAIN)/test
-	$(PLAIN)/bin/python -m pytest -n auto
+	$(PLAIN)/bin/python -m pytest -n auto --ignore $(PAGE)
 
 lint: $(VENV)/test
 	$(VENV)/bin/ruff check .

@@ -1,7 +1,10 @@
 """What a release rests on: one version, and files that tools of others read."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -77,3 +80,60 @@ def test_comfyui_finds_what_it_reads():
     assert re.search(r'^\[tool\.comfy\]\nPublisherId = "\w+"\nDisplayName = ".+"', project, re.M)
     needed = (ROOT / "comfyui/requirements.txt").read_text().split()
     assert f"dependencies = {json.dumps(needed)}" in project
+
+
+STUB = """#!{bash}
+echo "{name} $* page=$PIXELDIFF_PAGE_TESTS" >> "$CALLS"
+test "$FAILS" != "{name} $*"
+"""
+
+
+def run_ci(folder, *programs, **environment):
+    """Run .ci/run where every program is a stub that notes its call: the result, and the calls."""
+    for name in ("bash", "dirname", "mktemp", "cat"):
+        (folder / name).symlink_to(shutil.which(name))
+    for name in ("make", *programs):
+        (folder / name).write_text(STUB.format(bash=shutil.which("bash"), name=name))
+        (folder / name).chmod(0o755)
+    (folder / "id").write_text(f"#!{shutil.which('bash')}\necho 0\n")
+    (folder / "id").chmod(0o755)
+    calls = folder / "calls"
+    environment |= {"PATH": str(folder), "CALLS": str(calls), "TMPDIR": str(folder)}
+    done = subprocess.run([ROOT / ".ci/run"], env=environment, capture_output=True, text=True)
+    return done, calls.read_text().splitlines()
+
+
+needs_bash = pytest.mark.skipif(not shutil.which("bash") or os.name == "nt", reason="bash is not installed")
+
+
+@needs_bash
+def test_ci_installs_builds_and_requires_the_page(tmp_path):
+    done, calls = run_ci(tmp_path, "apt-get", CI="true")
+    assert done.returncode == 0, done.stderr
+    install = next(call for call in calls if call.startswith("apt-get install"))
+    assert {"emscripten", "chromium"} <= set(install.split())
+    assert calls.index(install) < calls.index("make web page=")
+    assert calls[-1] == "make test page=required"
+
+
+@needs_bash
+def test_ci_fails_if_the_page_is_not_built(tmp_path):
+    done, calls = run_ci(tmp_path, "apt-get", CI="true", FAILS="make web")
+    assert done.returncode == 1
+    assert "the page was not built" in done.stdout
+    assert "make test page=required" not in calls
+
+
+@needs_bash
+@pytest.mark.parametrize(("programs", "environment"), [((), {"CI": "true"}), (("apt-get",), {})])
+def test_ci_says_where_the_page_is_not_tested(programs, environment, tmp_path):
+    done, calls = run_ci(tmp_path, *programs, **environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("note: ")
+    assert calls == ["make test page="]
+
+
+def test_a_workflow_tests_the_page():
+    job = optional("yaml").safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["page"]
+    assert job["env"] == {"PIXELDIFF_PAGE_TESTS": "required"}
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/page", "make test-page"]

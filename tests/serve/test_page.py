@@ -26,24 +26,29 @@ from pixeldiff.runtime.sizes import seen_size, thin_lines
 
 WEB = Path(__file__).parents[2] / "web"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+BUILT = (WEB / "engine.wasm", WEB / "threads/engine.js", WEB / "node_modules")
+MISSING = [
+    reason
+    for reason, there in {
+        "node is not installed": shutil.which("node"),
+        "the page is not built; run make web, it needs emscripten and npm": all(path.exists() for path in BUILT),
+        "chromium is not installed": CHROMIUM,
+    }.items()
+    if not there
+]
+if os.environ.get("PIXELDIFF_PAGE_TESTS") == "required":  # as CI sets it
+    assert not MISSING, f"PIXELDIFF_PAGE_TESTS=required, but {'; '.join(MISSING)}"
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+
+def needs(*what):
+    """Skip a test, or a file, where one of these is missing."""
+    reasons = [reason for reason in MISSING if reason.startswith(what)]
+    return pytest.mark.skipif(bool(reasons), reason="; ".join(reasons))
 
 
-with_engine = pytest.mark.skipif(
-    not all((WEB / file).is_file() for file in ("engine.wasm", "threads/engine.js")),
-    reason="web/engine.wasm or web/threads is missing; run make web, it needs emscripten",
-)
-
-
-def in_chromium(test):
-    for mark in (
-        with_engine,
-        pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-        pytest.mark.skipif(not (WEB / "node_modules").is_dir(), reason="web/node_modules is missing; run make web"),
-    ):
-        test = mark(test)
-    return test
+pytestmark = needs("node")
+with_engine = needs("the page")
+in_chromium = needs("the page", "chromium")
 
 
 def node(script, *arguments):
@@ -152,6 +157,7 @@ def picture(tmp_path, rng):
 @pytest.fixture
 def server(edge_weights):
     """The address of `pixeldiff serve`."""
+    pytest.importorskip("fastapi")
     command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--weights", str(edge_weights)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     yield child.stdout.readline().strip() + "/"
