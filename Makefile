@@ -14,10 +14,9 @@ demo: $(VENV)/plain
 test: lint test-plain
 	$(PY) -m pytest -n auto --ignore $(RAY) --ignore $(PAGE)
 	$(MAKE) test-page
-	$(PY) -m pytest $(RAY) || $(PY) -m pytest $(RAY)
+	$(PY) -m pytest $(RAY)
 
-# On a cluster of Ray's: alone, because its processes want the cores; and at most twice, because Ray ends a program that
-# is connected to it when one of its own processes dies.
+# On a Ray cluster, alone: its processes need the cores.
 RAY := tests/cli/test_cluster.py
 
 # The page in Chromium: each test by name, and why it is skipped where the built page or Chromium is missing.

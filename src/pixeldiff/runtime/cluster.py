@@ -52,6 +52,15 @@ _STORE_BYTES = 2**28  # for rows, on a cluster of our own
 _PATIENCE = 5  # seconds until an address counts as dead
 _DEATHS = 2  # of workers over one picture
 
+# A Ray process that does not answer in time counts as dead, and its death ends the program that is connected. On one
+# machine a process that is alive is only slow: the limits are minutes, not Ray's seconds.
+_PATIENT = {
+    "health_check_timeout_ms": 120_000,
+    "health_check_failure_threshold": 10,
+    "agent_register_timeout_ms": 300_000,
+    "gcs_rpc_server_reconnect_timeout_s": 600,
+}
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -200,6 +209,7 @@ def start_own(ray: Any, stack: contextlib.ExitStack, **more: Any) -> None:
         stack.callback(lambda: [os.environ.pop(name, None) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")])
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
     own = {"include_dashboard": False, "object_store_memory": _STORE_BYTES, "_temp_dir": folder}
+    own["_system_config"] = _PATIENT
     for last in (False, False, True):
         try:
             ray.init(**own, **_QUIET, **more)
