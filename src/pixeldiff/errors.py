@@ -1,10 +1,18 @@
-"""The one exception for mistakes a user can mend: what was given, what is accepted, what to do."""
+"""The errors that a user can mend: what was given, what is accepted, what to do."""
 
 from __future__ import annotations
 
 
 class UserError(ValueError):
     """Shown by the command line as one line on stderr with exit code 2; a ValueError in Python."""
+
+
+class InputError(UserError):
+    """Something that was given to be read cannot be used."""
+
+
+class OutputError(UserError):
+    """A result cannot be written where it should go."""
 
 
 def needs(extra: str, what: str, error: ImportError) -> UserError:

@@ -22,13 +22,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import OutputError, UserError
 
 STREAM = Path("-")  # standard input as a source, standard output as a target; a file of that name is ./-
 KEPT = "kept as it was (--overwrite replaces it)"
 
 _NAME = re.compile(r"\.pixeldiff-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp(\.\w+)?")
+_NOTE_BYTES = 2**16  # at each end of a file
 _DAY = 86400  # seconds; processes of other machines cannot be asked
 _NO_ROOM = {
     errno.ENOSPC: "the disk is full; make room",
@@ -116,6 +118,22 @@ def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Ite
         yield from (one for one in files if not is_result(one) and (one.is_file() or not one.exists()))
 
 
+def holds(path: Path, mark: bytes) -> bool:
+    """Whether a file says `mark` near its start or its end, where formats keep what made them."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return says(file, mark)
+    return False
+
+
+def says(file: IO[bytes], mark: bytes) -> bool:
+    """As `holds`, of an open file."""
+    if mark in file.read(_NOTE_BYTES):
+        return True
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - _NOTE_BYTES))
+    return mark in file.read(_NOTE_BYTES)
+
+
 def is_result(path: Path) -> bool:
     return ".edges." in path.name or ".boxes." in path.name
 
@@ -169,7 +187,7 @@ def plan_jobs(found: Found, target: Path | None, folder: Path | None, ending: Ca
     if target is not None:
         if len(found.files) > 1:
             raise UserError(f"-o {target} is one file, but the input is {len(found.files)} {found.what}; give a folder")
-        refuse_itself(found.files[0][0], target)
+        check_targets([target], [found.files[0][0]])
         return [Job(found.files[0][0], target)]
     places = [
         (one, one.parent if folder is None else folder / (one.parent.relative_to(root) if root else ""))
@@ -184,13 +202,26 @@ def plan_jobs(found: Found, target: Path | None, folder: Path | None, ending: Ca
         if result in taken:
             raise UserError(f"{taken[result]} and {one} would both become {result}; run them with different -o")
         taken[result] = one
+    check_targets(taken, taken.values())
     return [Job(source, result) for result, source in taken.items()]
 
 
-def refuse_itself(source: Path, target: Path) -> None:
-    """A result never takes the place of what it was made from, --overwrite or not."""
-    if target != STREAM and target.exists() and source.exists() and target.samefile(source):
-        raise UserError(f"-o {target} is the input itself; give another name")
+def check_targets(targets: Iterable[Path], sources: Iterable[Path]) -> None:
+    """Refuse a result that would replace an input, its own or another's, --overwrite or not."""
+    results, inputs = [one for one in targets if one != STREAM], set(sources) - {STREAM}
+    existing = {key: one for one in results if (key := _identity(one))}
+    same = [existing[key] for one in inputs if (key := _identity(one)) in existing] if existing else []
+    if taken := [one for one in results if one in inputs] or same:  # paths in a store have no identity here
+        raise OutputError(f"-o: {taken[0]} is the input itself, or another input; give another name or folder with -o")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What two names of one file have in common; None if there is no file."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:

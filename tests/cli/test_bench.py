@@ -70,8 +70,9 @@ def test_large_pictures_and_existing_files(capsys, tmp_path, edge_weights, monke
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)  # Pillow raises from twice that on
     with pytest.raises(UserError, match=r"no picture in .* could be read"):
         bench.throughput(edge_weights, 1, tmp_path)
-    code, _, err = run(capsys, "bench", "--model", edge_weights, "--json", tmp_path / "a.png")
-    assert (code, "a.png exists; give another name or --overwrite" in err) == (2, True)
+    (tmp_path / "a.json").touch()
+    code, _, err = run(capsys, "bench", "--model", edge_weights, "--json", tmp_path / "a.json")
+    assert (code, "a.json exists; give another name or --overwrite" in err) == (2, True)
 
 
 def test_models_lists_the_cards(capsys, monkeypatch, tmp_path):

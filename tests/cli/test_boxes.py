@@ -86,7 +86,7 @@ def test_mistakes(tmp_path, network, capsys, monkeypatch):
         ((picture, "--model", "tiny"), "tiny is a network for edges, not for boxes"),
         ((picture, "--model", network, "--no-draw", "-o", tmp_path / "x"), "leave it or -o out"),
         ((picture, "--model", network, "-o", tmp_path / "x.gif"), "results are not written as .gif"),
-        ((picture, "--model", network, "-o", picture), "is the input itself"),
+        ((picture, "--model", network, "-o", picture), "p0.png is an input"),
         ((picture, "--model", network, "-o", tmp_path / "x.mp4"), "a video becomes a video"),
     ):
         code, _, err = run(capsys, *words)

@@ -90,6 +90,8 @@ def test_nothing_is_dropped_or_replaced_silently(folders, capsys):
     assert run(*given[:2], folders / "good", folders / "good", *given[2:]) == 2
     assert "two sources are called" in capsys.readouterr().err
     assert run(*given, "--json", folders / "truth/0.png") == 2
+    assert "among the inputs" in capsys.readouterr().err
+    assert run(*given, "--json", folders / "scores.txt") == 2
     assert "ends in .json" in capsys.readouterr().err
     (folders / "file").touch()
     assert run(*given, "--text-files", folders / "file/text") == 2

@@ -117,7 +117,7 @@ def test_landmarks_are_taken_instead(tmp_path, rng, capsys):
         (["none", "out"], "no file none"),
         (["empty", "out"], "no pictures in empty"),
         (["people", "people"], "is the input itself"),
-        (["people", "people/ann/02.png"], "a file, not a folder"),
+        (["people", "people/ann/02.png"], "02.png is among the inputs"),
         (["people/bob/03.png", "out"], "people/bob/03.png: no face was found"),
         (["people/bob/02.png", "out"], "people/bob/02.png: no face was found"),
         (["people/bob/05.png", "out"], "is not a picture"),

@@ -357,7 +357,7 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         "cannot write": [clip, "-o", tmp_path / "file" / "out.mp4"],
         "'-' is no name": [clip, "-o", "-"],
         "results are not written as .png; use .mkv": [clip, "-o", tmp_path / "out.png"],
-        "the input itself": [clip, "-o", clip, "--overwrite"],
+        "clip.mp4 is an input": [clip, "-o", clip, "--overwrite"],
         "there are several": [clip, tmp_path / "photo.jpg", "-o", tmp_path / "out.png"],
         "one file, but": [clip, clip, "-o", tmp_path / "out.mp4"],
         "are for pictures": [clip, "--format", "png"],

@@ -15,7 +15,7 @@ from pixeldiff.cli import _cluster, _json
 from pixeldiff.data.landmarks import Points, name_of, read_landmarks
 from pixeldiff.data.lists import LIST_BYTES
 from pixeldiff.errors import UserError
-from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs, refuse_itself, whole, write_whole
+from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs, whole, write_whole
 from pixeldiff.machine import cores
 from pixeldiff.runtime.alignment import FACES, FaceAligner, encode, make_aligned
 from pixeldiff.runtime.jobs import Outcome, work_through
@@ -99,8 +99,6 @@ def _plan(found: Found, destination: Path) -> list[Job]:
     if not found.files:
         raise UserError("; ".join(found.missing.values()))
     jobs = plan_jobs(found, None, destination, lambda _: "png")
-    for job in jobs:
-        refuse_itself(job.source, job.target)
     make_folder(destination)
     return jobs
 

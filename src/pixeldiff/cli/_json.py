@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-from pixeldiff.errors import UserError
+from pixeldiff.cli._outputs import check_outputs, is_json_result
+from pixeldiff.errors import OutputError
 from pixeldiff.files import refuse_existing, write_whole
 
 VERSION = 1
@@ -26,14 +27,17 @@ overwrite = click.option("--overwrite", is_flag=True, help="Replace the --json f
 
 
 def check(target: str | None, overwrite: bool) -> None:
-    """A mistake that would only show after the work."""
+    """Refuse before the work what cannot be written after it, and any output that would replace an input."""
+    check_outputs()
     if target is None or target == STDOUT:
         return
     path = Path(target)
     if not path.parent.is_dir():
-        raise UserError(f"no folder {path.parent} to write {path.name} into; make it first")
+        raise OutputError(f"no folder {path.parent} to write {path.name} into; make it first")
     if path.is_dir():
-        raise UserError(f"--json {path} is a folder; give the name of a file")
+        raise OutputError(f"--json {path} is a folder; give the name of a file")
+    if path.suffix.lower() != ".json" and not is_json_result(path):
+        raise OutputError(f"--json {path} is to hold JSON; give a name that ends in .json")
     refuse_existing(path, overwrite)
 
 

@@ -31,13 +31,13 @@ SIDE = 224
 @_json.overwrite
 def complexity(model: str, side: int | None, width: float | None, json_target: str | None, overwrite: bool) -> None:
     """FLOPs, BOPs, OPs = FLOPs + BOPs / 64, parameters and memory of MODEL (a network's name or a weights file)."""
+    _json.check(json_target, overwrite)
     try:
         from pixeldiff.models.counting import count_layers
 
         network = _network(model, width)
     except ImportError as error:
         raise needs("train", "complexity", error) from error
-    _json.check(json_target, overwrite)
     size = _size(network, side)
     records = count_layers(network, *size)
     result = {"name": model, "input": size[0] if size[0] == size[1] else list(size), **as_json(records)}

@@ -22,7 +22,7 @@ from pixeldiff.cli import _report as report
 from pixeldiff.cli._network import complete_model, one_of, open_network
 from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import UserError
-from pixeldiff.files import STREAM, Found, Job, destination, find_files, make_folder, plan_jobs
+from pixeldiff.files import STREAM, Found, Job, check_targets, destination, find_files, make_folder, plan_jobs
 from pixeldiff.machine import cores
 from pixeldiff.runtime import video
 from pixeldiff.runtime.drawing import Options
@@ -30,7 +30,7 @@ from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
 from pixeldiff.runtime.formats import FORMATS, GROUNDS, SUFFIXES
 from pixeldiff.runtime.jobs import Outcome
 from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
-from pixeldiff.runtime.stream import detect_files, make_edges, share
+from pixeldiff.runtime.stream import detect_files, make_edges, share, target_files
 from pixeldiff.runtime.vector import STROKE, TOLERANCE
 from pixeldiff.runtime.video import is_clip
 
@@ -237,6 +237,8 @@ def _plan(found: Found, target: Path | None, folder: Path | None, options: Optio
         return f"edges{video.written_as(source) if is_clip(source) else '.' + FORMATS[options.format].suffix}"
 
     jobs = plan_jobs(found, target, folder, ending)
+    pictures = [job for job in jobs if not is_clip(job.source)]
+    check_targets((one for job in pictures for one in target_files(job, options)), [job.source for job in jobs])
     if place := folder or (target.parent if target and target != STREAM else None):
         make_folder(place)
     _encode_nothing(options)

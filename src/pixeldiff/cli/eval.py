@@ -165,12 +165,8 @@ def _own(task: Task, dataset: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _check_json(target: str | None, overwrite: bool) -> Path | None:
     """The file beside the results that keeps what is scored already."""
-    if target is None or target == _json.STDOUT:
-        return None
-    if not target.lower().endswith(".json"):
-        raise UserError(f"{target} is to hold JSON; give a name that ends in .json")
     _json.check(target, overwrite)
-    return Path(f"{target}.cache")
+    return None if target is None or target == _json.STDOUT else Path(f"{target}.cache")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from pixeldiff import tasks, weights
+from pixeldiff.cli._outputs import check_outputs
 from pixeldiff.errors import UserError, needs
 from pixeldiff.files import refuse_existing
 
@@ -32,6 +33,7 @@ def export(given: str, destination: Path, pattern: str | None, nms: bool, overwr
 
     The result is compared with the network before it gets its name.
     """
+    check_outputs()
     try:
         for library in ("torch", *(("onnx", "onnxruntime") if destination.suffix == ".onnx" else ())):
             importlib.import_module(library)

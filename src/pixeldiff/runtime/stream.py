@@ -41,7 +41,7 @@ def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options) 
 
 
 def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semaphore) -> Outcome:
-    targets, note = _targets(job, options), options.note(detector.name)
+    targets, note = target_files(job, options), options.note(detector.name)
     there = [target for target in targets if target != STREAM and target.exists()]
     if len(there) == len(targets) and not options.overwrite:
         before = read_note(job.target)
@@ -96,7 +96,8 @@ def _draw(
     return _Drawn(files, size, shape, seconds)
 
 
-def _targets(job: Job, options: Options) -> list[Path]:
+def target_files(job: Job, options: Options) -> list[Path]:
+    """Name the files of a job's result: those of the side outputs, if they are asked for, and of the map."""
     if not options.side_outputs:
         return [job.target]
     name, suffix = job.target.stem, job.target.suffix
