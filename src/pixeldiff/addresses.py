@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pixeldiff.errors import UserError, needs
-from pixeldiff.files import NoRoomError, WriteError, is_result, name_unfinished, write_whole
+from pixeldiff.files import NoRoomError, WriteError, check_below, is_result, name_unfinished, write_whole
 
 SCHEMES = ("s3", "gs", "hdfs")
 Bytes = IO[bytes]
@@ -57,6 +57,8 @@ class Address:
         return replace(self, path=path.as_posix() if isinstance(path, Path) else path)
 
     def __truediv__(self, name: str) -> Address:
+        """A place in this folder, never outside of it."""
+        check_below(name.split("/"))
         return self.at(f"{self.path.rstrip('/')}/{name}")
 
 

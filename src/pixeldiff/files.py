@@ -190,7 +190,7 @@ def plan_jobs(found: Found, target: Path | None, folder: Path | None, ending: Ca
         check_targets([target], [found.files[0][0]])
         return [Job(found.files[0][0], target)]
     places = [
-        (one, one.parent if folder is None else folder / (one.parent.relative_to(root) if root else ""))
+        (one, one.parent if folder is None else below(folder, one.parent.relative_to(root) if root else Path()))
         for one, root in found.files
     ]
     names = Counter(place / f"{one.stem}.{ending(one)}" for one, place in places)
@@ -204,6 +204,19 @@ def plan_jobs(found: Found, target: Path | None, folder: Path | None, ending: Ca
         taken[result] = one
     check_targets(taken, taken.values())
     return [Job(source, result) for result, source in taken.items()]
+
+
+def below(folder: Path, name: Path) -> Path:
+    """The place `name` in a folder, never outside of it: keys in a store, unlike paths here, may have `..` in them."""
+    check_below(name.parts)
+    return folder / name
+
+
+def check_below(parts: Iterable[str]) -> None:
+    """Refuse the parts of a name that would lead out of the folder which the name is joined to."""
+    parts = list(parts)
+    if ".." in parts:
+        raise OutputError(f"the result of {'/'.join(parts)} would lie outside the output folder; give names without ..")
 
 
 def check_targets(targets: Iterable[Path], sources: Iterable[Path]) -> None:

@@ -1,5 +1,6 @@
 """Plans of cluster runs: the names of a run on one machine, whatever the source."""
 
+import re
 from itertools import repeat
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 
 from pixeldiff import addresses
 from pixeldiff.addresses import parse
-from pixeldiff.errors import UserError
-from pixeldiff.files import find_files, plan_jobs
+from pixeldiff.errors import InputError, OutputError, UserError
+from pixeldiff.files import Found, find_files, plan_jobs
 from pixeldiff.image import SUFFIXES
 from pixeldiff.runtime.plan import CHUNK, find_jobs, read_chunk, read_part, write_plan
 from tests.test_addresses import s3 as s3
@@ -84,6 +85,41 @@ def test_lists_keep_the_tree_below_what_they_share(tmp_path: Path, name: str) ->
         pq.write_table(pa.table(columns), tmp_path / name)
     results = [f"s3://r/{one}.edges.png" for one in ("x/1.jpg", "y/1.jpg", "y/1.png")]
     assert planned(str(tmp_path / name), "s3://r") == dict(zip(texts, results, strict=True))
+
+
+@pytest.mark.parametrize("name", ["list.txt", "list.parquet"])
+@pytest.mark.parametrize("out", ["out", "s3://results/out"])
+@pytest.mark.parametrize("entry", ["s3://b/k/../../../../x.jpg", "/photos/../../x.jpg", "../x.jpg", "s3://b/.."])
+def test_a_list_cannot_write_outside_the_output_folder(tmp_path: Path, name: str, out: str, entry: str) -> None:
+    entries = ["s3://b/k/a.jpg", entry, "/photos/b.jpg"]
+    if name.endswith(".txt"):
+        (tmp_path / name).write_text("\n".join(entries))
+    else:
+        pq.write_table(pa.table({"address": entries}), tmp_path / name)
+    with pytest.raises(InputError, match=re.escape(entry)):
+        planned(str(tmp_path / name), out)
+
+
+def test_a_list_cannot_have_one_of_its_images_replaced(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text(f"{tmp_path}/a.jpg\n{tmp_path}/b.jpg.edges.png\n{tmp_path}/b.jpg\n")
+    assert len(planned(str(tmp_path / "list.txt"), str(tmp_path / "out"))) == 3
+    with pytest.raises(OutputError, match=r"b\.jpg\.edges\.png"):
+        planned(str(tmp_path / "list.txt"), str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "a/../x.png"])
+def test_names_that_are_joined_stay_below_their_folder(name: str) -> None:
+    for folder in ("/out", "s3://b/out"):
+        with pytest.raises(OutputError, match="outside"):
+            parse(folder) / name
+        assert (parse(folder) / "a..b/...png").path.endswith("out/a..b/...png")
+
+
+def test_keys_of_a_store_cannot_lead_out_of_the_output_folder() -> None:
+    """In a store a key may have `..` in it, and a walk finds it below its folder."""
+    found = Found("pictures", [(Path("bucket/photos/../../../x.jpg"), Path("bucket/photos"))])
+    with pytest.raises(OutputError, match="outside"):
+        plan_jobs(found, None, Path("/out"), ending)
 
 
 def test_lists_that_are_none(tmp_path: Path) -> None:

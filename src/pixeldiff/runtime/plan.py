@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pixeldiff import addresses
 from pixeldiff.addresses import Address
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, OutputError, UserError
 from pixeldiff.files import Found, find_files, plan_jobs, search_folder
 from pixeldiff.image import SUFFIXES
 
@@ -85,11 +85,13 @@ def _is_picture(path: Path) -> bool:
 
 
 def _listed(source: str, out: Address, ending: Ending | None) -> Iterator[Job]:
-    common = _common_folder(_entries(source))
+    common, among = _look_through(_entries(source), out)
     for one in _entries(source):
         path = Path(one.path)
-        below = "/".join(path.parts[common:])
-        yield one, out / f"{below}.{ending(path)}" if ending else None
+        target = out / f"{'/'.join(path.parts[common:])}.{ending(path)}" if ending else None
+        if str(target) in among:
+            raise OutputError(f"the result of {one} would replace {target}, which {source} names; give another -o")
+        yield one, target
 
 
 def _entries(source: str) -> Iterator[Address]:
@@ -99,6 +101,8 @@ def _entries(source: str) -> Iterator[Address]:
         texts = _from_parquet(file, here) if here.path.lower().endswith(".parquet") else _from_text(file)
         for text in texts:
             one = addresses.parse(text)
+            if ".." in Path(one.path).parts:
+                raise InputError(f"{here} names {text}; give addresses without .., so that results have one place")
             yield addresses.reached_as(one, here)
 
 
@@ -125,17 +129,22 @@ def _from_parquet(file: addresses.Bytes, here: Address) -> Iterator[str]:
         raise UserError(f"{here} is no Parquet file ({str(error)[:100]}); lists are {' or '.join(LISTS)}") from error
 
 
-def _common_folder(entries: Iterable[Address]) -> int:
-    """How many parts of their paths all of them have in common, without the names themselves."""
+def _look_through(entries: Iterable[Address], out: Address) -> tuple[int, set[str]]:
+    """How many parts of their paths all of them have in common, without the names themselves, and those that lie in
+    `out` and might be some result's place: with two suffixes."""
     shared: tuple[str, ...] | None = None
+    among: set[str] = set()
+    inside = f"{out.path.rstrip('/')}/"
     for one in entries:
         parts = Path(one.path).parts[:-1]
         pairs = zip(parts if shared is None else shared, parts, strict=False)
         same = [a == b for a, b in pairs]
         shared = parts[: same.index(False)] if False in same else parts[: len(same)]
+        if one.path.startswith(inside) and one.name.count(".") > 1:
+            among.add(str(one))
     if shared is None:
         raise UserError("the list is empty; give one address per line")
-    return len(shared)
+    return len(shared), among
 
 
 @dataclass(frozen=True)
