@@ -49,6 +49,19 @@ def data() -> Path:
 
 
 @pytest.fixture
+def closed_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders called `closed` cannot be read, as those of another user; permissions do not stop an administrator."""
+    scandir = os.scandir
+
+    def refuse(place: Any = ".") -> Any:
+        if Path(place).name == "closed":
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 

@@ -95,8 +95,29 @@ def _named(given: str, suffixes: Collection[str], out: str | None, found: Found)
         return [(one, path) for one in files if one.suffix.lower() in suffixes]
     if path.exists():
         return [(path, None)]
-    hits = sorted(Path(hit) for hit in glob.glob(given, recursive=True)) if glob.has_magic(given) else []
+    if not glob.has_magic(given):
+        return []
+    hits = sorted(Path(hit) for hit in glob.glob(given, recursive=True))
+    _note_closed(given, found.missing)
     return [(hit, None) for hit in hits if hit.is_file() and not is_result(hit)]
+
+
+def _note_closed(pattern: str, missing: dict[str, str]) -> None:
+    """Add the folders to `missing` that a glob looks into and that cannot be read; the glob passes over them."""
+    parts = Path(pattern).parts
+    first = next(k for k, part in enumerate(parts) if glob.has_magic(part))
+    for k in range(first, len(parts) + (parts[-1] == "**")):
+        for folder in glob.glob(os.path.join(*parts[:k], "") if k else os.curdir, recursive=True):
+            try:
+                os.scandir(folder).close()
+            except NotADirectoryError:
+                continue
+            except OSError as error:
+                missing[folder] = _closed(error)
+
+
+def _closed(error: OSError) -> str:
+    return f"cannot look into {error.filename} ({error.strerror}); check its permissions"
 
 
 def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Iterator[Path]:
@@ -104,7 +125,7 @@ def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Ite
     `missing` hears of what may not be looked into."""
 
     def closed(error: OSError) -> None:
-        missing[str(error.filename)] = f"cannot look into {error.filename} ({error.strerror}); check its permissions"
+        missing[str(error.filename)] = _closed(error)
 
     passed = {os.path.realpath(one) for one in (folder, out) if one is not None}  # links may lead back up
     for place, folders, names in os.walk(folder, onerror=closed, followlinks=True):

@@ -200,6 +200,22 @@ def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_pat
     assert [one["input"] for one in content["failed"]] == [str(album / "bad.png")]
 
 
+@pytest.mark.usefixtures("closed_folders")
+def test_folders_that_cannot_be_searched_are_named(album, network, capsys):
+    (album / "bad.png").unlink()
+    words = ("find", album, "--like", album / "me.png", "--model", network, "--threshold", 0.9)
+    assert run(*words) == 0
+    (album / "summer/closed").mkdir()
+    capsys.readouterr()
+    assert run(*words) == 1
+    told = capsys.readouterr().err
+    assert (
+        told == f"pixeldiff: skipped: cannot look into {album}/summer/closed (Permission denied); {told.split('; ')[1]}"
+    )
+    assert run(*words, "--json", "-") == 1
+    assert [one["input"] for one in json.loads(capsys.readouterr().out)["failed"]] == [f"{album}/summer/closed"]
+
+
 def test_the_folder_that_one_is_in(album, network, monkeypatch, capsys):
     monkeypatch.chdir(album)
     assert run("find", ".", "--like", "me.png", "--model", network, "--top", 1, "--json", "-") == 1

@@ -135,6 +135,14 @@ def test_lists_that_are_none(tmp_path: Path) -> None:
             planned(str(tmp_path / name), "out")
 
 
+@pytest.mark.usefixtures("closed_folders")
+@pytest.mark.parametrize("source", ["photos", "photos/**/b.jpg"])
+def test_folders_that_cannot_be_read_end_the_plan(photos: Path, source: str) -> None:
+    (photos / "closed").mkdir()
+    with pytest.raises(UserError, match="photos/closed"):
+        planned(source, "out")
+
+
 def test_a_folder_without_pictures_is_told(tmp_path: Path) -> None:
     for source in (str(tmp_path), str(tmp_path / "nowhere"), str(tmp_path / "*.jpg")):
         with pytest.raises(UserError, match=r"no (pictures|file)"):

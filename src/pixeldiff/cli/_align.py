@@ -86,8 +86,8 @@ def align(
     seconds = time.perf_counter() - start
     _copy_lists(Path(source), destination)
     failed = report.failures(found, outcomes)
-    if failed and len(jobs) == 1 and not Path(source).is_dir():
-        raise UserError(failed[0]["error"])
+    if len(jobs) == 1 and outcomes[0].error and not Path(source).is_dir():
+        raise UserError(outcomes[0].error)
     _json.write(json_target, "faces align", report.results(outcomes), failed, overwrite, seconds=round(seconds, 3))
     if json_target != _json.STDOUT:
         report.say(report.sentences(outcomes, jobs, seconds))

@@ -97,8 +97,8 @@ def boxes(
         outcomes = run.all(jobs)
     seconds = time.perf_counter() - start
     failed = report.failures(found, outcomes)
-    if failed and len(inputs) == len(jobs) == 1 and not Path(inputs[0]).is_dir():
-        raise UserError(failed[0]["error"])
+    if len(inputs) == len(jobs) == 1 and outcomes[0].error and not Path(inputs[0]).is_dir():
+        raise UserError(outcomes[0].error)
     more = {"model": opened.name, "seconds": round(seconds, 3), **run.as_coco(outcomes)}
     _json.write(json_target, "boxes", more.pop("results"), failed, overwrite, **more)
     if json_target != _json.STDOUT:

@@ -170,8 +170,8 @@ def detect(
         outcomes = _run(opened.network, jobs, options, temporal)
     seconds = time.perf_counter() - start
     failed = report.failures(found, outcomes)
-    if failed and len(inputs) == len(jobs) == 1 and not Path(inputs[0]).is_dir():
-        raise UserError(failed[0]["error"])
+    if len(inputs) == len(jobs) == 1 and outcomes[0].error and not Path(inputs[0]).is_dir():
+        raise UserError(outcomes[0].error)
     more = report.totals(opened.network, outcomes, threads, seconds)
     _json.write(json_target, "detect", report.results(outcomes), failed, given["overwrite"], **more)
     if target != STREAM and json_target != "-":

@@ -17,7 +17,7 @@ from pixeldiff.cli._align import align, face_option, threads_option
 from pixeldiff.cli._network import Open, complete_model, open_network
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.lists import shortened
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.files import search_folder
 from pixeldiff.machine import cores
 from pixeldiff.runtime.alignment import FACES, SIZE, FaceAligner, NoFaceError
@@ -163,7 +163,7 @@ def find(
     file when you are done. The exit code is 1 if some pictures cannot be read.
     """
     _json.check(json_target, overwrite)
-    names = _names(folder)
+    names, closed = _names(folder)
     threads = threads or cores()
     with open_network(model or weights.best(TASK), TASK, 1, threads) as opened:
         aligner = FaceAligner(face)
@@ -177,7 +177,8 @@ def find(
         {"input": str(folder / name), "score": round(score, 4), "same": limit.same(score)}
         for score, name in ranked[:top]
     ]
-    failed = [{"input": str(folder / name), "error": why} for name, why in gallery.failed().items()]
+    failed = [{"input": name, "error": why} for name, why in closed.items()]
+    failed += [{"input": str(folder / name), "error": why} for name, why in gallery.failed().items()]
     more = {"model": opened.name, "threshold": limit.score, "pictures": len(names), "new": new, "embeddings": str(file)}
     _json.write(json_target, "faces find", results, failed, overwrite, **more)
     if json_target != _json.STDOUT:
@@ -185,15 +186,17 @@ def find(
     return _tell_failures(failed, len(names))
 
 
-def _names(folder: Path) -> list[str]:
-    """The pictures below a folder."""
+def _names(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """List the pictures below a folder, and the folders that cannot be read, each with the reason."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; give one with pictures" if folder.exists() else f"no folder {folder}")
     start = 0 if folder == Path(".") else len(os.path.join(folder, ""))
-    found = [str(path)[start:] for path in search_folder(folder, None, {}) if path.suffix.lower() in image.SUFFIXES]
+    closed: dict[str, str] = {}
+    found = [str(path)[start:] for path in search_folder(folder, None, closed) if path.suffix.lower() in image.SUFFIXES]
     if not found:
-        raise UserError(f"no pictures in {folder}; looked for {' '.join(image.SUFFIXES)}")
-    return found
+        why = "; ".join(closed.values()) or f"no pictures in {folder}; looked for {' '.join(image.SUFFIXES)}"
+        raise InputError(why)
+    return found, closed
 
 
 def _update(
@@ -255,11 +258,12 @@ def _tell(results: Sequence[dict[str, Any]], scores: Sequence[float], limit: _Th
 
 
 def _tell_failures(failed: Sequence[dict[str, str]], total: int) -> int:
-    """Pictures without a face in one line, they are no fault; others one by one. The exit code."""
+    """Print pictures without a face in one line, they are no fault, and others one by one; give the exit code."""
     faceless = [one["input"] for one in failed if one["error"] == str(NoFaceError())]
     if faceless:
         click.echo(f"pixeldiff: no face in {len(faceless)} of {total} pictures: {shortened(faceless)}", err=True)
     for one in failed:
         if one["input"] not in faceless:
-            click.echo(f"pixeldiff: skipped: {one['input']}: {one['error']}", err=True)
+            named = "" if one["input"] in one["error"] else f"{one['input']}: "
+            click.echo(f"pixeldiff: skipped: {named}{one['error']}", err=True)
     return 1 if len(failed) > len(faceless) else 0

@@ -68,8 +68,8 @@ def _groups(source: str, origin: Address, out: Address) -> Iterator[list[tuple[P
     folder = Path(origin.path)
     if not folder.is_dir():
         found = find_files([source], SUFFIXES, "pictures")
-        if not found.files:
-            raise UserError("; ".join(found.missing.values()))
+        if found.missing:
+            raise InputError("; ".join(found.missing.values()))
         yield [(one.absolute(), None) for one, _ in found.files]
         return
     closed: dict[str, str] = {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.training.tasks.edge_pairs import EdgePairs
 from pixeldiff.training.tasks.edge_sources import (
     BALANCE,
@@ -52,6 +52,16 @@ def test_soft_labels_are_those_that_are_there(tmp_path: Path, rng: np.random.Gen
     ):
         with pytest.raises(UserError, match=says):
             list_pairs(tmp_path, source)
+
+
+@pytest.mark.usefixtures("closed_folders")
+def test_folders_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
+    for name in ("photos/a.png", "maps/a.png"):
+        save(tmp_path / name, np.zeros((20, 30), np.uint8))
+    assert len(list_pairs(tmp_path, "soft:photos:maps")) == 1
+    (tmp_path / "photos/closed").mkdir()
+    with pytest.raises(InputError, match="photos/closed"):
+        list_pairs(tmp_path, "soft:photos:maps")
 
 
 def test_soft_levels_stay_and_large_pictures_are_reduced_to_their_label(

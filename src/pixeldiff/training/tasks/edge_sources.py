@@ -33,7 +33,7 @@ from pixeldiff.data.bsds import split_folders
 from pixeldiff.data.lists import list_columns, list_pictures, read_json_list, read_list, visible
 from pixeldiff.data.truth import read_bsds, read_shares
 from pixeldiff.edgemap import thin
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.runtime.sizes import SMALLEST as SMALLEST_SEEN
 from pixeldiff.runtime.sizes import seen_size
 
@@ -169,7 +169,12 @@ def _by_name(folder: Path) -> dict[str, Path]:
     """All pictures below a folder by their place without the suffix, and with it where two would be one."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in pictures.SUFFIXES)
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"cannot look into {error.filename} ({error.strerror}); check its permissions")
+
+    files = (Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+    found = sorted(path for path in files if path.suffix.lower() in pictures.SUFFIXES)
     shown = [path for path in found if not path.name.startswith(".")]
     places = [path.relative_to(folder) for path in shown]
     count = Counter(place.with_suffix("") for place in places)
