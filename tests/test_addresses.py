@@ -135,14 +135,16 @@ def test_files_come_back_as_they_were_written(kind: str, tmp_path: Path, request
 def test_a_store_is_searched_folder_by_folder(s3: str) -> None:
     folder = parse(f"s3://pictures/searched{s3}")
     for name in ("b.jpg", "a.jpg", ".hidden.jpg", "a.edges.png", "x/c.jpg", "x/y/d.png", "out/e.jpg"):
-        addresses.write(folder / name, b"x")
+        addresses.write(folder / name, b"x" * 99_000 + b"pixeldiff detect --model tiny")
+    addresses.write(folder / "c.edges.jpg", b"a user's photo")
     found = [[one.name for one in group] for group in addresses.walk(folder, folder / "out")]
-    assert found == [["a.jpg", "b.jpg"], ["c.jpg"], ["d.png"]]
+    assert found == [["a.jpg", "b.jpg", "c.edges.jpg"], ["c.jpg"], ["d.png"]]
     hits = addresses.matching(parse(f"s3://pictures/searched/**/[a-d].*{s3}"), folder / "out")
-    assert [one.name for one in hits] == ["a.jpg", "b.jpg", "c.jpg", "d.png"]
+    assert [one.name for one in hits] == ["a.jpg", "b.jpg", "c.edges.jpg", "c.jpg", "d.png"]
     assert [one.name for one in addresses.matching(parse(f"s3://pictures/searched/*.jpg{s3}"), folder)] == [
         "a.jpg",
         "b.jpg",
+        "c.edges.jpg",
     ]
 
 

@@ -15,6 +15,7 @@ from pixeldiff.files import (
     cannot_write,
     destination,
     find_files,
+    is_result,
     name_unfinished,
     plan_jobs,
     remove_leftovers,
@@ -83,7 +84,7 @@ def test_other_errors_are_of_one_file(tmp_path):
 def test_files_are_found_by_the_suffixes_that_count(tmp_path):
     for name in ("b.TXT", "a.txt", "deep/c.txt", "deep/d.csv", ".hidden.txt", "a.edges.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x")
+        (tmp_path / name).write_text("pixeldiff detect --model tiny")
     found = find_files([str(tmp_path)], [".txt"], "letters")
     assert [one.name for one, _ in found.files] == ["a.txt", "b.TXT", "c.txt"]
     assert (found.missing, found.others) == ({}, {".csv": 1})
@@ -93,6 +94,29 @@ def test_files_are_found_by_the_suffixes_that_count(tmp_path):
     (tmp_path / "empty").mkdir()
     empty = find_files([str(tmp_path / "empty")], [".txt"], "letters")
     assert list(empty.missing.values()) == [f"no letters in {tmp_path / 'empty'}; looked for .txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "ours"),
+    [
+        ("a.edges.png", b"..pixeldiff detect --model tiny --thin..", True),
+        ("a.edges.webp", b"." * 10**5 + b"pixeldiff detect --model tiny", True),  # where WebP has it
+        ("a.edges.mp4", b"pixeldiff detect --model tiny" + b"." * 10**5, True),
+        ("a.edges.npy", b"", True),  # holds numbers only
+        ("a.boxes.jpg", b"..pixeldiff boxes --model pdet --threshold 0.3..", True),
+        ("cliff.edges.jpg", b"a photo of a cliff", False),
+        ("moving.boxes.jpg", b"a photo of boxes", False),
+        ("cliff.edges.png", b"", False),
+        ("photo.png", b"pixeldiff detect --model tiny", False),
+    ],
+)
+def test_results_are_told_apart_by_what_made_them(name, content, ours, tmp_path, monkeypatch):
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "other.png").write_bytes(b"")
+    assert is_result(tmp_path / name) == ours
+    found = find_files([str(tmp_path)], [".png", ".webp", ".jpg", ".npy", ".mp4"], "images")
+    assert [one.name for one, _ in found.files] == sorted(["other.png", *([] if ours else [name])])
+    assert not is_result(tmp_path / "gone.edges.png")
 
 
 def test_names_of_results_keep_their_suffix_only_where_they_must(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from pixeldiff.errors import UserError, needs
-from pixeldiff.files import NoRoomError, WriteError, check_below, is_result, name_unfinished, write_whole
+from pixeldiff.files import NoRoomError, WriteError, check_below, has_mark, name_unfinished, result_mark, write_whole
 
+_READERS = 32  # files of a store that are looked into at a time
 SCHEMES = ("s3", "gs", "hdfs")
 Bytes = IO[bytes]
 _REMOTE = re.compile(r"(\w+)://([^/?]*)/*(.*?)/*(\?\w+=[^/]*)?", re.DOTALL)
@@ -211,7 +213,7 @@ def walk(folder: Address, out: Address) -> Iterator[list[Path]]:
     """The files of a store below a folder, folder by folder, so that no more than one is held; not those in `out`,
     hidden ones, nor our own results."""
     files, folders = _within(folder)
-    if kept := [one for one in files if not one.name.startswith(".") and not is_result(one)]:
+    if kept := _without_results(folder, [one for one in files if not one.name.startswith(".")]):
         yield kept
     for inner in folders:
         if not inner.name.startswith(".") and folder.at(inner) != out:
@@ -226,8 +228,25 @@ def matching(pattern: Address, out: Address) -> list[Path]:
         raise UserError(f"{pattern} leaves the bucket open; name it")
     top = pattern.at("/".join(parts[:fixed]))
     groups = walk(top, out) if len(parts) > fixed + 1 else [_within(top)[0]]
-    visible = (one for group in groups for one in group if not one.name.startswith(".") and not is_result(one))
-    return [one for one in visible if _fits(list(one.parts[-(len(one.parts) - fixed) :]), parts[fixed:])]
+    visible = (one for group in groups for one in group if not one.name.startswith("."))
+    fitting = [one for one in visible if _fits(list(one.parts[-(len(one.parts) - fixed) :]), parts[fixed:])]
+    return _without_results(pattern, fitting)
+
+
+def _without_results(store: Address, files: list[Path]) -> list[Path]:
+    """The files that no command has made; those named like results are opened, many at a time."""
+    marks = {one: mark for one in files if (mark := result_mark(one)) is not None}
+    if not marks:
+        return files
+
+    def is_ours(one: Path) -> bool:
+        with contextlib.suppress(UserError, OSError), open_file(store.at(one)) as file:
+            return has_mark(file, marks[one])
+        return False
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        ours = {one for one, is_one in zip(marks, pool.map(is_ours, marks), strict=True) if is_one}
+    return [one for one in files if one not in ours]
 
 
 def _fits(names: list[str], pattern: list[str]) -> bool:

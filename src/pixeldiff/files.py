@@ -30,6 +30,7 @@ STREAM = Path("-")  # standard input as a source, standard output as a target; a
 KEPT = "kept as it was (--overwrite replaces it)"
 
 _NAME = re.compile(r"\.pixeldiff-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp(\.\w+)?")
+_WITHOUT_NOTE = (".npy", ".mat")  # nor are they images
 _NOTE_BYTES = 2**16  # at each end of a file
 _DAY = 86400  # seconds; processes of other machines cannot be asked
 _NO_ROOM = {
@@ -140,13 +141,15 @@ def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Ite
 
 
 def holds(path: Path, mark: bytes) -> bool:
-    """Whether a file says `mark` near its start or its end, where formats keep what made them."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return says(file, mark)
+    """Whether a file has `mark` near its start or its end, where formats keep what made them."""
+    with contextlib.suppress(OSError):
+        if path.is_file():  # a pipe would wait
+            with path.open("rb") as file:
+                return has_mark(file, mark)
     return False
 
 
-def says(file: IO[bytes], mark: bytes) -> bool:
+def has_mark(file: IO[bytes], mark: bytes) -> bool:
     """As `holds`, of an open file."""
     if mark in file.read(_NOTE_BYTES):
         return True
@@ -156,7 +159,18 @@ def says(file: IO[bytes], mark: bytes) -> bool:
 
 
 def is_result(path: Path) -> bool:
-    return ".edges." in path.name or ".boxes." in path.name
+    """Whether a command has made a file: its name allows it, and it holds the command. A user's cliff.edges.jpg does
+    not. Only files of such names are opened."""
+    mark = result_mark(path)
+    return mark is not None and (not mark or holds(path, mark))
+
+
+def result_mark(path: Path) -> bytes | None:
+    """What a result of that name holds; nothing where the kind of file cannot, None if no result has such a name."""
+    for command, infix in (("detect", ".edges."), ("boxes", ".boxes.")):
+        if infix in path.name:
+            return b"" if path.suffix.lower() in _WITHOUT_NOTE else f"pixeldiff {command} --model ".encode()
+    return None
 
 
 def _nothing(given: str, suffixes: Collection[str], what: str) -> str:

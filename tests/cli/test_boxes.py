@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff.cli import main
+from pixeldiff.files import is_result
 from pixeldiff.runtime.boxes import ObjectDetector
 from tests.data.test_voc import write_pictures
 from tests.references.box_network import CLASSES, write_detector
@@ -47,6 +48,7 @@ def test_a_folder_is_drawn_and_told(tmp_path, network, capsys):
         assert one["score"] == pytest.approx(float(score), abs=1e-3)
     code, out, _ = run(capsys, *told)
     assert "3 kept as they were" in out
+    assert all(is_result(path) for path in (tmp_path / "out").iterdir())
 
 
 def test_one_picture(tmp_path, network, capsys):
@@ -76,6 +78,7 @@ def test_a_clip(tmp_path, network, capsys):
     assert "5 frames" in out
     with av.open(str(tmp_path / "c.boxes.mp4")) as container:
         assert sum(1 for _ in container.decode(video=0)) == 5
+    assert is_result(tmp_path / "c.boxes.mp4")
 
 
 def test_mistakes(tmp_path, network, capsys, monkeypatch):

@@ -106,3 +106,15 @@ def test_mistakes_are_one_line(arguments, says, photo, tmp_path, monkeypatch, ca
     message = capsys.readouterr().err
     assert says in message
     assert message.count("\n") == 1
+
+
+def test_a_users_photo_may_be_called_like_a_result(photo):
+    """It is an input, and no result replaces it; a result is passed over."""
+    mine = photo.with_name("photo.fog-1.png")
+    Image.open(photo).rotate(90).save(mine)
+    before = mine.read_bytes()
+    assert run(photo.parent, "--kind", "snow") == 0
+    assert run(photo.parent, "--kind", "snow") == 0
+    assert {p.name for p in photo.parent.glob("*.snow-1.png")} == {"photo.snow-1.png", "photo.fog-1.snow-1.png"}
+    assert run(photo, mine, "--kind", "fog", "--overwrite") == 2
+    assert mine.read_bytes() == before

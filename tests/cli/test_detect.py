@@ -138,6 +138,20 @@ def test_results_in_a_glob_of_the_shell_are_no_input(run, album):
     assert run(results[0])[0] == 0  # asked for by itself
 
 
+@pytest.mark.parametrize("kind", ["png", "jpg", "webp"])
+def test_a_users_photo_may_be_called_like_a_result(run, album, kind):
+    Image.open(album / "a.png").save(album / "cliff.edges.jpg", exif=Image.Exif())
+    Image.open(album / "a.png").save(album / "moving.boxes.png")
+    for _ in range(2):  # results are no inputs of the second run
+        assert len(json.loads(run(album, "--format", kind, "--json", "-")[1])["results"]) == 5
+    assert f"cliff.edges.edges.{kind}" in files(album)
+    code, _, err = run(album / "cliff.jpg", album / "cliff.edges.jpg", "--format", "jpg", "--overwrite")
+    assert (code, "cliff.jpg" in err) == (1, True)
+    Image.open(album / "a.png").save(album / "cliff.png")
+    code, _, err = run(album / "cliff.png", album / "cliff.edges.jpg", "--format", "jpg", "--overwrite")
+    assert (code, "cliff.edges.jpg is the input itself, or another" in err) == (2, True)
+
+
 @pytest.mark.usefixtures("closed_folders")
 @pytest.mark.parametrize("given", ["album", "album/**/*.png", "album/**", "album/*/*.[Jj]*"])
 def test_folders_that_cannot_be_read_are_named(run, album, given, monkeypatch):

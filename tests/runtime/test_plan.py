@@ -29,7 +29,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (*NAMES, "out/old.jpg"):
         file = tmp_path / "photos" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"x")
+        file.write_bytes(b"pixeldiff detect --model tiny")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "photos"
 
@@ -56,7 +56,7 @@ def test_names_are_those_of_one_machine(photos: Path, source: str) -> None:
 def test_names_in_a_store_are_the_same(photos: Path, s3: str) -> None:
     top = parse(f"s3://pictures/planned{s3}")
     for name in (*NAMES, "out/old.jpg"):
-        addresses.write(top / name, b"x")
+        addresses.write(top / name, b"pixeldiff detect --model tiny")
     here = planned("photos", "out")
     there = planned(top.full, f"s3://pictures/results{s3}")
     assert [one.removeprefix("s3://pictures/planned/") for one in there] == [

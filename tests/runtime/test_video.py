@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
+from pixeldiff.files import is_result
 from pixeldiff.runtime.drawing import Options
 from pixeldiff.runtime.sizes import seen_size
 from pixeldiff.runtime.video import detect_video
@@ -202,6 +203,10 @@ def test_the_command(run, clip, tmp_path):
     assert (code, err) == (0, "")
     assert out.startswith(f"{tmp_path / 'clip.edges.mp4'}: 12 frames")
     assert "kept" in run(clip)[1]
+    for kind in ("mkv", "webm", "mov"):
+        assert run(clip, "-o", tmp_path / f"clip.edges.{kind}")[0] == 0
+    results = sorted(tmp_path.glob("clip.edges.*"))
+    assert [is_result(path) for path in results] == [True] * 4
     (tmp_path / "clips.mp4").mkdir()
     code, out, _ = run(tmp_path / "clip*.mp4", "-o", tmp_path / "clips.mp4")  # neither the result nor a folder is input
     assert (code, out.count("\n")) == (0, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from pixeldiff.machine import cores
 from pixeldiff.runtime import video
 from pixeldiff.runtime.box_drawing import draw
 from pixeldiff.runtime.boxes import TASK, THRESHOLD
+from pixeldiff.runtime.formats import save_picture
 from pixeldiff.runtime.jobs import Outcome, work_through
 from pixeldiff.runtime.stream import share
 from pixeldiff.runtime.video import is_clip
@@ -93,7 +93,7 @@ def boxes(
     start = time.perf_counter()
     several = threads if any(is_clip(job.source) for job in jobs) else len(jobs)
     with open_network(model, TASK, *share(threads, several)) as opened:
-        run = Run(opened.network, threshold, not no_draw, overwrite or no_draw)
+        run = Run(opened.network, threshold, not no_draw, overwrite or no_draw, _note(opened.name, threshold))
         outcomes = run.all(jobs)
     seconds = time.perf_counter() - start
     failed = report.failures(found, outcomes)
@@ -121,8 +121,8 @@ def _on_cluster(
     """Pictures only; without drawing, the boxes are rows of the manifest."""
     source, target = _cluster.single(inputs, out)
     network = _cluster.carry(word, TASK, cluster)
-    make = partial(make_rows if no_draw else make_drawn, threshold=threshold)
-    note = f"pixeldiff boxes --model {Path(network.name).stem} --threshold {threshold:g}" + " --no-draw" * no_draw
+    note = _note(Path(network.name).stem, threshold) + " --no-draw" * no_draw
+    make = partial(make_rows, threshold=threshold) if no_draw else partial(make_drawn, threshold=threshold, note=note)
     task = _cluster.Task("boxes", source, target, network, make, None if no_draw else _ending, note, overwrite)
     return _cluster.run(task, cluster, json_target)
 
@@ -132,16 +132,20 @@ def make_rows(detector: ObjectDetector, content: bytes, name: str, threshold: fl
     return json.dumps(_entries(detector(image.decode(content, name), threshold)))
 
 
-def make_drawn(detector: ObjectDetector, content: bytes, name: str, threshold: float) -> dict[str, bytes]:
+def _note(model: str, threshold: float) -> str:
+    """The command that makes such results."""
+    return f"pixeldiff boxes --model {model} --threshold {threshold:g}".encode("ascii", "replace").decode()
+
+
+def make_drawn(detector: ObjectDetector, content: bytes, name: str, threshold: float, note: str) -> dict[str, bytes]:
     """A picture's file to that with boxes."""
     whole = image.as_8_bit(image.decode(content, name))
-    return {"": _drawn(detector, whole, detector(whole, threshold), Path(_ending(Path(name))).suffix)}
+    return {"": _drawn(detector, whole, detector(whole, threshold), Path(_ending(Path(name))).suffix, note)}
 
 
-def _drawn(detector: ObjectDetector, whole: image.Picture, found: Boxes, suffix: str) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(draw(whole, found, detector.labels)).save(file, WRITTEN[suffix.lower()], quality=QUALITY)
-    return file.getvalue()
+def _drawn(detector: ObjectDetector, whole: image.Picture, found: Boxes, suffix: str, note: str) -> bytes:
+    drawn = Image.fromarray(draw(whole, found, detector.labels))
+    return save_picture(drawn, WRITTEN[suffix.lower()], note, quality=QUALITY)
 
 
 def _entries(found: Boxes) -> list[dict[str, Any]]:
@@ -188,6 +192,7 @@ class Run:
     threshold: float
     draws: bool
     overwrite: bool
+    note: str = ""  # the command that makes such results
     found: dict[Path, Boxes] = field(default_factory=dict)
 
     def all(self, jobs: Sequence[Job]) -> list[Outcome]:
@@ -210,14 +215,15 @@ class Run:
             return Outcome(job, "kept", files=(job.target,), size=found.size)
         if whole is None:
             return Outcome(job, "done", size=found.size)
-        write_whole(job.target, _drawn(self.detector, whole, found, job.target.suffix))
+        write_whole(job.target, _drawn(self.detector, whole, found, job.target.suffix, self.note))
         return Outcome(job, "done", files=(job.target,), size=found.size)
 
     def clip(self, job: Job, progress: video.Progress) -> video.Clip:
         def work(frame: image.Picture) -> Any:
             return draw(frame, self.detector(frame, self.threshold), self.detector.labels)
 
-        return video.rewrite_video(job.source, job.target, work, lambda drawn: drawn, self.detector.streams, progress)
+        streams = self.detector.streams
+        return video.rewrite_video(job.source, job.target, work, lambda drawn: drawn, streams, progress, self.note)
 
     def as_coco(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         """`results` as COCO's tools read them, the pictures and the categories that they speak of."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as pictures
 from pixeldiff.errors import UserError, needs
-from pixeldiff.files import KEPT, Job, destination, find_files, plan_jobs, remove_leftovers, write_whole
+from pixeldiff.files import KEPT, Job, destination, find_files, holds, plan_jobs, remove_leftovers, write_whole
+from pixeldiff.runtime.formats import save_picture
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+_COMMAND = "pixeldiff corrupt --kind "  # what a result's note begins with
 SHEET_SIDE = 150  # the longer side of a picture on the sheet
 
 
@@ -47,7 +48,10 @@ def corrupt(inputs: tuple[str, ...], kind: str, severity: int, seed: int, out: s
             if job.target.exists() and not overwrite:
                 click.echo(f"{job.target} {KEPT}")
                 continue
-            write_whole(job.target, _encode(_damaged(pictures.read8(job.source), kind, severity, seed), job.target))
+            damaged = _damaged(pictures.read8(job.source), kind, severity, seed)
+            write_whole(
+                job.target, _encode(damaged, job.target, f"{_COMMAND}{kind} --severity {severity} --seed {seed}")
+            )
             click.echo(str(job.target))
         except (UserError, OSError) as error:  # the system's: a name too long to look for
             failures.append(str(error))
@@ -73,10 +77,11 @@ def _plan(inputs: tuple[str, ...], out: str | None, ending: str) -> tuple[list[J
 
 
 def _is_result(path: Path) -> bool:
+    """Whether this command has made a file: its name allows it, and it holds the command."""
     from pixeldiff.robustness.corruptions import KINDS
 
     ending = path.stem.rpartition(".")[2]
-    return ending == "corruptions" or ending.rpartition("-")[0] in KINDS
+    return (ending == "corruptions" or ending.rpartition("-")[0] in KINDS) and holds(path, _COMMAND.encode())
 
 
 def _damaged(picture: np.ndarray[Any, Any], kind: str, severity: int, seed: int) -> np.ndarray[Any, Any]:
@@ -109,11 +114,9 @@ def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
     return np.asarray(page)
 
 
-def _encode(picture: np.ndarray[Any, Any], target: Path) -> bytes:
-    file = io.BytesIO()
+def _encode(picture: np.ndarray[Any, Any], target: Path, note: str) -> bytes:
     try:
-        Image.fromarray(picture).save(file, FORMATS[target.suffix.lower()])
+        return save_picture(Image.fromarray(picture), FORMATS[target.suffix.lower()], note)
     except (OSError, ValueError) as error:  # WebP and JPEG have a largest side
         size = f"{picture.shape[1]}x{picture.shape[0]}"
         raise UserError(f"cannot write {size} pixels as {target.suffix} ({error}); use .png") from error
-    return file.getvalue()

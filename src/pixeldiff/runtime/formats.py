@@ -31,19 +31,20 @@ _SOFTWARE = 305  # the EXIF tag for what made a file; PNG, JPEG and WebP all hol
 
 def encode_png(drawn: Image.Image, note: str = "") -> bytes:
     strategy = {} if drawn.mode == "RGB" else {"compress_type": _RLE}  # of photos it would make large files
-    return _saved(drawn, "PNG", note, compress_level=1, **strategy)
+    return save_picture(drawn, "PNG", note, compress_level=1, **strategy)
 
 
 def encode_webp(drawn: Image.Image, note: str = "") -> bytes:
     """Lossless, like PNG."""
-    return _saved(drawn.convert("RGBA") if drawn.mode == "LA" else drawn, "WEBP", note, lossless=True, quality=30)
+    return save_picture(drawn.convert("RGBA") if drawn.mode == "LA" else drawn, "WEBP", note, lossless=True, quality=30)
 
 
 def encode_jpeg(drawn: Image.Image, note: str = "") -> bytes:
-    return _saved(drawn, "JPEG", note, quality=95, subsampling=0)
+    return save_picture(drawn, "JPEG", note, quality=95, subsampling=0)
 
 
-def _saved(drawn: Image.Image, kind: str, note: str, **options: Any) -> bytes:
+def save_picture(drawn: Image.Image, kind: str, note: str, **options: Any) -> bytes:
+    """Encode an image as PNG, JPEG or WebP with a note of what made it."""
     buffer = io.BytesIO()
     if note:
         exif = Image.Exif()

@@ -221,7 +221,8 @@ def detect_video(
         before[:] = [edges]
         return to_8_bit(options.finish(nms(edges) if options.thin else edges))
 
-    clip = rewrite_video(source, target, find, finish, streams, progress)
+    note = options.note(detector.name) + (f" --temporal {temporal:g}" if temporal else "")
+    clip = rewrite_video(source, target, find, finish, streams, progress, note)
     clip.seen = seen_size(clip.size, detector.size if options.size is None else options.size)
     return clip
 
@@ -233,14 +234,16 @@ def rewrite_video(
     finish: Callable[[Any], NDArray[np.uint8]],
     streams: int = 1,
     progress: Progress = _silent,
+    note: str = "",
 ) -> Clip:
-    """A clip with other frames: `work` on each, `streams` at once, then `finish` in their order, grey or RGB."""
+    """A clip with other frames: `work` on each, `streams` at once, then `finish` in their order, grey or RGB; `note`
+    says what made it."""
     clip = Clip()
     start = time.perf_counter()
     remove_leftovers([target.parent])
     with _open(source) as container, _told(source, target), whole(target, target.suffix) as unfinished:
         decoding = _decoding(container, work, streams, clip)
-        with decoding as decoder, _Writer(unfinished, container, clip) as writer:
+        with decoding as decoder, _Writer(unfinished, container, clip, note) as writer:
             _write_all(decoder, writer, finish, progress, container.streams.video[0].frames or None)
         if clip.stopped and not clip.frames:
             raise KeyboardInterrupt
@@ -307,12 +310,13 @@ def _write_all(
 class _Writer:
     """The new file. It is begun with the first frame, when the size is known; audio that comes before waits."""
 
-    def __init__(self, path: Path, source: Any, clip: Clip) -> None:
+    def __init__(self, path: Path, source: Any, clip: Clip, note: str) -> None:
         import av
 
         self.clip = clip
         self._source = source
         self._container = av.open(str(path.absolute()), "w")  # relative, 12:30.mp4 would have a protocol
+        self._container.metadata["comment"] = note
         self._video: Any = None
         self._audio: Any = None
         self._early: list[Any] = []
