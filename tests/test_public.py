@@ -59,8 +59,63 @@ def test_the_lists_of_public_names_agree():
         for alias in node.names
     }
     assert shown == pixeldiff._HOMES
-    assert set(pixeldiff.__all__) == {"__version__", *shown}
-    assert dir(pixeldiff) == sorted(pixeldiff.__all__)
+    listed = next(ast.literal_eval(node.value) for node in ast.walk(tree) if _assigns(node, "__all__"))
+    assert sorted(listed) == sorted({"__version__", *shown})
+    assert set(pixeldiff.__all__) <= set(listed)
+    assert dir(pixeldiff) == pixeldiff.__all__
+    if all(importlib.util.find_spec(library) for library in ("torch", "scipy")):
+        assert set(pixeldiff.__all__) == set(listed)
+
+
+def _assigns(node, name):
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+
+
+PLAIN = """
+import inspect, pickle, pydoc, sys
+absent = {"torch", "scipy"}
+sys.modules.update(dict.fromkeys(absent))
+import pixeldiff
+
+names = {"EdgeDetector", "FaceEmbedder", "ObjectDetector", "PackedClassifier", "Settings", "UserError", "__version__"}
+assert set(dir(pixeldiff)) == names | {"evaluate_edges"}, dir(pixeldiff)
+assert {name for name, _ in inspect.getmembers(pixeldiff)} == set(dir(pixeldiff))
+assert "EdgeDetector" in pydoc.render_doc(pixeldiff)
+from pixeldiff import *
+
+assert EdgeDetector is pixeldiff.EdgeDetector
+for name, extra, library in (("EdgeModule", "train", "torch"), ("corrupt", "robustness", "scipy")):
+    says = f"pixeldiff.{name} needs {library}; install it with: pip install 'pixeldiff[{extra}]'"
+    assert not hasattr(pixeldiff, name)
+    try:
+        getattr(pixeldiff, name)
+    except AttributeError as error:
+        assert str(error) == says, error
+    else:
+        raise AssertionError
+    try:
+        exec(f"from pixeldiff import {name}")
+    except ImportError as error:
+        assert isinstance(error, pixeldiff.UserError)
+        assert (str(error), error.name) == (says, library), error
+        assert str(pickle.loads(pickle.dumps(error))) == says
+    else:
+        raise AssertionError
+try:
+    pixeldiff.list_models()
+except AttributeError as error:
+    assert "pip install 'pixeldiff[train]'" in str(error)
+try:
+    from pixeldiff import EdgeFinder
+except ImportError as error:
+    assert "cannot import name 'EdgeFinder'" in str(error)
+assert not absent & {name for name, module in sys.modules.items() if module}
+"""
+
+
+def test_the_plain_install_can_be_explored_and_says_what_to_install():
+    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", pixeldiff._HOMES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the table, which a test compares with this
@@ -20,6 +22,33 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.runtime.classes import PackedClassifier
     from pixeldiff.runtime.edges import EdgeDetector
     from pixeldiff.runtime.faces import FaceEmbedder
+
+    __all__ = [
+        "BinaryPDConv2d",
+        "EdgeDetector",
+        "EdgeModule",
+        "FaceEmbedder",
+        "ObjectDetector",
+        "PDConv2d",
+        "PackedClassifier",
+        "PixelPairs",
+        "ReplicaPool",
+        "Settings",
+        "UserError",
+        "__version__",
+        "corrupt",
+        "create_model",
+        "evaluate_edges",
+        "fold",
+        "from_pretrained",
+        "fuse",
+        "list_models",
+        "load_model",
+        "push_to_hub",
+        "replace_convs",
+        "save_model",
+        "save_pretrained",
+    ]
 
 __version__: str  # of the installed package: pyproject.toml is where it is written
 
@@ -48,41 +77,54 @@ _HOMES = {
     "load_model": "models.saving",
     "save_model": "models.saving",
 }
-
-__all__ = [
-    "BinaryPDConv2d",
-    "EdgeDetector",
-    "EdgeModule",
-    "FaceEmbedder",
-    "ObjectDetector",
-    "PDConv2d",
-    "PackedClassifier",
-    "PixelPairs",
-    "ReplicaPool",
-    "Settings",
-    "UserError",
-    "__version__",
-    "corrupt",
-    "create_model",
-    "evaluate_edges",
-    "fold",
-    "from_pretrained",
-    "fuse",
-    "list_models",
-    "load_model",
-    "push_to_hub",
-    "replace_convs",
-    "save_model",
-    "save_pretrained",
-]
+# The packages of _HOMES that need more than the plain install: the extra that they need, and a library of it.
+_EXTRAS = {"nn": ("train", "torch"), "models": ("train", "torch"), "robustness": ("robustness", "scipy")}
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return _installed_version()
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"pixeldiff.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'pixeldiff' has no attribute {name!r}")
+    if name == "__all__":
+        return __dir__()
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pixeldiff' has no attribute {name!r}")
+    from pixeldiff.errors import MissingExtra
+
+    try:
+        return _load(name)
+    except MissingExtra as error:
+        if _InstallHint not in sys.meta_path:
+            sys.meta_path.append(_InstallHint)
+        raise AttributeError(str(error)) from error  # so that hasattr answers, and inspect goes on
+
+
+def __dir__() -> list[str]:
+    """The names that can be imported as pixeldiff is installed here."""
+    absent = {package for package, (_, library) in _EXTRAS.items() if importlib.util.find_spec(library) is None}
+    return sorted(["__version__", *(name for name, home in _HOMES.items() if home.partition(".")[0] not in absent)])
+
+
+def _load(name: str) -> object:
+    home = _HOMES[name]
+    try:
+        return getattr(importlib.import_module(f"pixeldiff.{home}"), name)
+    except ModuleNotFoundError as error:
+        extra, _ = _EXTRAS.get(home.partition(".")[0], ("", ""))
+        if not extra or (error.name or "").partition(".")[0] == "pixeldiff":
+            raise
+        from pixeldiff.errors import MissingExtra
+
+        raise MissingExtra(extra, f"pixeldiff.{name}", error.name) from error
+
+
+class _InstallHint:
+    """Say what to install if `from pixeldiff import NAME` fails: Python then looks for a module of that name."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: object = None, target: object = None) -> None:
+        package, _, name = fullname.rpartition(".")
+        if package == "pixeldiff" and name in _HOMES:
+            _load(name)
 
 
 def _installed_version() -> str:
@@ -92,7 +134,3 @@ def _installed_version() -> str:
         return version("pixeldiff")
     except PackageNotFoundError:  # sources on the path, as hubconf.py takes them
         return "0+sources"
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

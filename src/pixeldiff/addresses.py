@@ -18,7 +18,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import IO, Any
 
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import NoRoomError, WriteError, check_below, has_mark, name_unfinished, result_mark, write_whole
 
 _READERS = 32  # files of a store that are looked into at a time
@@ -94,7 +94,7 @@ def _store(scheme: str, place: str, query: str) -> Any:
     try:
         from pyarrow import fs
     except ImportError as error:
-        raise needs("cluster", f"{scheme}:// addresses", error) from error
+        raise MissingExtra("cluster", f"{scheme}:// addresses", error.name) from error
     if scheme == "s3" and hasattr(fs, "initialize_s3"):
         fs.ensure_s3_initialized()
     store, _ = fs.FileSystem.from_uri(f"{scheme}://{place}/{query}")

@@ -15,6 +15,14 @@ class OutputError(UserError):
     """A result cannot be written where it should go."""
 
 
-def needs(extra: str, what: str, error: ImportError) -> UserError:
-    """The one sentence about what to install: `raise needs("train", "training", error) from error`."""
-    return UserError(f"{what} needs {error.name}; install it with: pip install 'pixeldiff[{extra}]'")
+class MissingExtra(UserError, ImportError):
+    """Something needs a library that an extra of pixeldiff installs."""
+
+    def __init__(self, extra: str, what: str, library: str | None) -> None:
+        said = f"{what} needs {library}; install it with: pip install 'pixeldiff[{extra}]'"
+        ImportError.__init__(self, said, name=library)
+        self._given = (extra, what, library)
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str | None]]:
+        """Pickle what it was made from: workers send their errors."""
+        return type(self), self._given

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import write_whole
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -22,7 +22,7 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise needs("eval", "a plot", error) from error
+        raise MissingExtra("eval", "a plot", error.name) from error
 
 
 def save_figure(figure: Any, path: Path, dpi: int) -> None:

@@ -22,7 +22,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from pixeldiff.edgemap import FloatMap as FloatMap
 from pixeldiff.edgemap import to_8_bit
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -146,7 +146,7 @@ def open_file(file: IO[bytes]) -> Image.Image:
     try:
         from pillow_heif import register_heif_opener
     except ImportError as error:
-        raise needs("heic", "a HEIC picture", error) from error
+        raise MissingExtra("heic", "a HEIC picture", error.name) from error
     register_heif_opener()
     return Image.open(file, formats=["HEIF"])
 

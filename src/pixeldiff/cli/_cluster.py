@@ -19,7 +19,7 @@ from pixeldiff import addresses
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
 from pixeldiff.cli._network import Open, find_network
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 
 if TYPE_CHECKING:
     from pixeldiff.runtime.cluster import Make, Workers
@@ -140,7 +140,7 @@ def require() -> None:
         import pyarrow
         import ray
     except ImportError as error:
-        raise needs("cluster", "--cluster", error) from error
+        raise MissingExtra("cluster", "--cluster", error.name) from error
     del pyarrow, ray
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from pixeldiff import weights
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.machine import run_python
 from pixeldiff.tasks import Task, find_task, load
 
@@ -73,7 +73,7 @@ def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iter
 def _export(path: Path, destination: Path) -> Path:
     """In a process of its own: running and scoring never import torch."""
     if importlib.util.find_spec("torch") is None:
-        raise needs("train", str(path), ImportError(name="torch"))
+        raise MissingExtra("train", str(path), "torch")
     script = "from pixeldiff.cli import main\nmain()"
     done = run_python(script, "export", "--to", str(destination), "--", str(path))
     if done.returncode != 0:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pixeldiff.cli._progress import show_bars
-from pixeldiff.errors import needs
+from pixeldiff.errors import MissingExtra
 from pixeldiff.files import KEPT, Found, Job
 from pixeldiff.image import FORMATS
 from pixeldiff.runtime.jobs import Outcome
@@ -156,7 +156,7 @@ def remarks(outcomes: Sequence[Outcome], found: Found, jobs: int, sized: bool) -
 
 def left_out(others: Mapping[str, int]) -> Iterator[str]:
     """What lies in the folders and a user would have expected edges of."""
-    heic = str(needs("heic", "reading them", ImportError(name="pillow_heif")))
+    heic = str(MissingExtra("heic", "reading them", "pillow_heif"))
     for suffixes, advice in ((VIDEO_SUFFIXES, "give videos by name"), (FORMATS["HEIF"], heic)):
         if total := sum(others.get(suffix, 0) for suffix in suffixes):
             kinds = " ".join(suffix for suffix in suffixes if suffix in others)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.figures import save_figure
 from pixeldiff.files import write_whole
 
@@ -33,7 +33,7 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
         from pixeldiff.analysis import plots as analysis_plots
         from pixeldiff.models.saving import load_with_description
     except ImportError as error:
-        raise needs("train", "analyze", error) from error
+        raise MissingExtra("train", "analyze", error.name) from error
     if not overwrite and (there := [name for name in FILES if (out / name).exists()]):
         raise UserError(f"{out / there[0]} exists; choose another --out or give --overwrite")
     model, described = load_with_description(weights)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pixeldiff.cli import _json
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.metrics.complexity import as_json, as_text
 from pixeldiff.weights import cards
 
@@ -37,7 +37,7 @@ def complexity(model: str, side: int | None, width: float | None, json_target: s
 
         network = _network(model, width)
     except ImportError as error:
-        raise needs("train", "complexity", error) from error
+        raise MissingExtra("train", "complexity", error.name) from error
     size = _size(network, side)
     records = count_layers(network, *size)
     result = {"name": model, "input": size[0] if size[0] == size[1] else list(size), **as_json(records)}

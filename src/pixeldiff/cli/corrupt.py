@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as pictures
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import KEPT, Job, destination, find_files, holds, plan_jobs, remove_leftovers, write_whole
 from pixeldiff.runtime.formats import save_picture
 
@@ -35,7 +35,7 @@ def corrupt(inputs: tuple[str, ...], kind: str, severity: int, seed: int, out: s
     try:
         from pixeldiff.robustness.corruptions import KINDS
     except ImportError as error:
-        raise needs("robustness", "corrupt", error) from error
+        raise MissingExtra("robustness", "corrupt", error.name) from error
     if kind not in (*KINDS, "all"):
         raise UserError(f"unknown corruption {kind!r}; there are all, {', '.join(KINDS)}")
     jobs, missing = _plan(inputs, out, "corruptions" if kind == "all" else f"{kind}-{severity}")

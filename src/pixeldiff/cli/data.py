@@ -17,7 +17,7 @@ from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root, read_list
 from pixeldiff.edgemap import PAPER_SCALES
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs
 from pixeldiff.machine import cores
 from pixeldiff.runtime.drawing import Options
@@ -43,7 +43,7 @@ def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
     try:
         from pixeldiff.training.hed_layout import write_hed_bsds
     except ImportError as error:
-        raise needs("train", "writing this layout", error) from error
+        raise MissingExtra("train", "writing this layout", error.name) from error
 
     root = find_root(str(source), ORIGIN)
     with show_bars() as bars:

@@ -10,7 +10,7 @@ import click
 
 from pixeldiff import tasks, weights
 from pixeldiff.cli._outputs import check_outputs
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import refuse_existing
 
 _ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() for end in (row.suffix, *row.runs_too))
@@ -38,7 +38,7 @@ def export(given: str, destination: Path, pattern: str | None, nms: bool, overwr
         for library in ("torch", *(("onnx", "onnxruntime") if destination.suffix == ".onnx" else ())):
             importlib.import_module(library)
     except ImportError as error:
-        raise needs("train", "export", error) from error
+        raise MissingExtra("train", "export", error.name) from error
     row = tasks.find_task(weights.describe(weights.trained(given))["task"])
     suffixes = (row.suffix, *row.runs_too)
     if destination.suffix not in suffixes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pixeldiff.cli import _json
-from pixeldiff.errors import needs
+from pixeldiff.errors import MissingExtra
 
 if TYPE_CHECKING:
     from pixeldiff.training.recipe_file import RecipeFile
@@ -25,7 +25,7 @@ def recipes(recipe: str | None, json_target: str | None, overwrite: bool) -> Non
     try:
         from pixeldiff.training.recipe_file import names, read_file
     except ImportError as error:  # TOML, before Python 3.11
-        raise needs("train", "reading recipes", error) from error
+        raise MissingExtra("train", "reading recipes", error.name) from error
 
     _json.check(json_target, overwrite)
     files = [read_file(name) for name in ([recipe] if recipe else names())]

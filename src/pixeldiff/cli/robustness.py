@@ -14,7 +14,7 @@ from pixeldiff import weights
 from pixeldiff.cli import _json
 from pixeldiff.cli._network import open_network
 from pixeldiff.cli._progress import show_bars
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import refuse_existing
 from pixeldiff.machine import cores
 from pixeldiff.tasks import TASKS, find_task, load
@@ -84,7 +84,7 @@ def robustness(
     try:
         from pixeldiff.robustness.results import Results, conditions
     except ImportError as error:
-        raise needs("robustness", "this", error) from error
+        raise MissingExtra("robustness", "this", error.name) from error
     _check_outputs(json_target, plot_path, overwrite)
     files = _files(models)
     scorer: Scorer = load(find_task(task).robustness).prepare(data, seed, limit, threads or cores())

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pixeldiff.cli._network import Open, open_network
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.machine import cores
 from pixeldiff.runtime.edges import TASK
 
@@ -34,7 +34,7 @@ def serve(
         from pixeldiff.serve.app import LOOPBACK, create_app, shipped
         from pixeldiff.serve.connections import configured
     except ImportError as error:
-        raise needs("serve", "serve", error) from error
+        raise MissingExtra("serve", "serve", error.name) from error
     name = f"[{host}]" if ":" in host else host
     local = _is_local(host)
     with ExitStack() as exported:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 
 
 @click.command()
@@ -33,7 +33,7 @@ def train(recipe: str, out: Path, run: str, stage: str, changes: tuple[str, ...]
         from pixeldiff.training.recipe_file import read_file
         from pixeldiff.training.run import CHECKPOINT, LAST
     except ImportError as error:
-        raise needs("train", "training", error) from error
+        raise MissingExtra("train", "training", error.name) from error
 
     speaks = int(os.environ.get("RANK", "0")) == 0
     plan = stages.plan(read_file(recipe), out, run, stage, changes)

@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import nn
 
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import write_whole
 from pixeldiff.models.saving import describe_model, load_described, save_model
 
@@ -129,7 +129,7 @@ def _hub() -> ModuleType:
     try:
         return importlib.import_module("huggingface_hub")
     except ImportError as error:
-        raise needs("hub", "a network on the hub", error) from error
+        raise MissingExtra("hub", "a network on the hub", error.name) from error
 
 
 def _first_line(error: Exception) -> str:

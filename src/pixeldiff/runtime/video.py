@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.edgemap import nms, to_8_bit
-from pixeldiff.errors import UserError, needs
+from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import Job, cannot_write, remove_leftovers, whole
 from pixeldiff.image import FloatMap, Picture
 from pixeldiff.runtime.drawing import Options
@@ -394,7 +394,7 @@ def _open(path: Path) -> Any:
     try:
         import av
     except ImportError as error:
-        raise needs("video", "a video", error) from error
+        raise MissingExtra("video", "a video", error.name) from error
     av.logging.set_level(None)  # damage is counted, not printed
     if not path.is_file():
         raise UserError(f"no file {path}; check the name")
