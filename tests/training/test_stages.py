@@ -114,6 +114,21 @@ def test_a_mistake_in_the_last_stage_is_told_before_the_first(root: Path, recipe
         plan(read_file(recipe), root / "run")
 
 
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [('data.sources = ["photos:nowhere"]', "nowhere"), ('evaluate.sources = ["gone.lst"]', "gone.lst")],
+)
+def test_data_that_the_last_stage_lacks_is_told_before_the_first(
+    root: Path, recipe: Path, capsys: pytest.CaptureFixture[str], key: str, names: str
+) -> None:
+    recipe.write_text(recipe.read_text() + key + "\n")
+    assert call(recipe, "--out", root / "run") == 2
+    told = capsys.readouterr().err
+    assert "stage final: " in told
+    assert names in told
+    assert not (root / "run").exists()
+
+
 def test_stages_go_on_where_the_folder_was_moved_to(root: Path, recipe: Path) -> None:
     """`initial` names a file in --out; it counts as the same where its content is."""
     file = read_file(recipe)

@@ -37,6 +37,8 @@ def train(recipe: str, out: Path, run: str, stage: str, changes: tuple[str, ...]
 
     speaks = int(os.environ.get("RANK", "0")) == 0
     plan = stages.plan(read_file(recipe), out, run, stage, changes)
+    if len(plan) > 1:
+        stages.check_data(plan)
     with Processes() as processes:
         for folder, one in plan:
             if speaks and folder != out:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.training.recipe import Recipe, parse_recipe
 from pixeldiff.training.recipe_file import RecipeFile, changed
 from pixeldiff.training.run import CHECKPOINT, LAST
+from pixeldiff.training.tasks import task_module
 
 Plan = list[tuple[Path, Recipe]]  # in order, each with its folder
 
@@ -28,6 +30,21 @@ def plan(file: RecipeFile, out: Path, run: str = "", stage: str = "", changes: S
     ]
     begun = [k for k, (folder, _) in enumerate(all_of_them) if _has_begun(folder)]
     return all_of_them[max(begun, default=0) :]
+
+
+def check_data(steps: Plan) -> None:
+    """Open what each stage learns from and is scored on, as the stage will, so that a mistake in the last one is told
+    before the first step. Stages that are alike in this are opened once."""
+    opened: list[tuple[object, ...]] = []
+    for folder, recipe in steps:
+        parts = (recipe.task, recipe.model, recipe.data, recipe.loss, recipe.evaluate)
+        if parts in opened:
+            continue
+        try:
+            task_module(recipe.task).Task(recipe)
+        except UserError as error:
+            raise InputError(f"stage {folder.name}: {error}") from error
+        opened.append(parts)
 
 
 def _recipe(file: RecipeFile, out: Path, stage: str, changes: Sequence[str]) -> Recipe:
