@@ -47,6 +47,21 @@ def test_commands_have_the_options_they_are_shown_with(words):
         optional("pixeldiff.training.recipe_file").read_file(words[1])
 
 
+def test_what_is_taken_from_a_run_is_its_last_stage():
+    """A page or a tool that names the weights of runs/NAME/STAGE names the last stage of the recipe edges/NAME."""
+    recipes = optional("pixeldiff.training.recipe_file")
+    named = []
+    for page in (*PAGES, *(ROOT / "tools").glob("*.py")):
+        text = page.read_text()
+        named += re.findall(r"runs/([\w-]+)/([\w-]+)/(?:last|best)\.safetensors", text)
+        named += re.findall(r"the last one, `runs/([\w-]+)/([\w-]+)`", text)
+        named += re.findall(r"--recipe edges/([\w-]+) --stage ([\w-]+)", text)
+    shipped = {name: recipes.read_file(f"edges/{name}").stages for name in ("tiny", "tiny-l", "small", "basic")}
+    of_shipped = [(name, stage) for name, stage in named if shipped.get(name)]
+    assert len(of_shipped) >= 6
+    assert [stage for _, stage in of_shipped] == [list(shipped[name])[-1] for name, _ in of_shipped]
+
+
 def test_detect_commands_run(tmp_path):
     (tmp_path / "photos").mkdir()
     for name in ("photo.jpg", "photos/a.jpg"):

@@ -1,7 +1,7 @@
 """Put the weights of a run into the package: safetensors, the file that runs if that is another, and a card.
 
-    pixeldiff eval --weights runs/tiny/final/last.safetensors --dataset bsds500 --data BSDS500 --json tiny.json
-    python tools/ship.py tiny runs/tiny/final/last.safetensors tiny.json --recipe edges/tiny --stage final \
+    pixeldiff eval --weights runs/tiny/whole/last.safetensors --dataset bsds500 --data BSDS500 --json tiny.json
+    python tools/ship.py tiny runs/tiny/whole/last.safetensors tiny.json --recipe edges/tiny --stage whole \
         --data "BSDS500 train + val" --note "what a reader should know"
 
 How its file ends, what its scores are called and which command gives them stands in the table of tasks.
