@@ -62,6 +62,17 @@ def test_what_is_taken_from_a_run_is_its_last_stage():
     assert [stage for _, stage in of_shipped] == [list(shipped[name])[-1] for name, _ in of_shipped]
 
 
+def test_names_that_contributors_are_sent_to_are_defined_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    sent = re.findall(r"`(\w+)` (?:of|in) `([\w/]+\.py)`", text)
+    for module, line in re.findall(r"`([\w/]+\.py)`: add its name to (.*),", text):
+        sent += [(name, module) for name in re.findall(r"`(\w+)`", line)]
+    assert {name for name, _ in sent} >= {"KINDS", "pixel_pairs", "LETTERS", "FAMILIES", "VERBS", "FORMATS"}
+    for name, module in sent:
+        code = (ROOT / "src/pixeldiff" / module).read_text()
+        assert re.search(rf"^(?:def {name}\b|{name}\b.* = )", code, re.M), (name, module)
+
+
 def test_detect_commands_run(tmp_path):
     (tmp_path / "photos").mkdir()
     for name in ("photo.jpg", "photos/a.jpg"):
