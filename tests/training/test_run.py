@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 
 from pixeldiff import files
 from pixeldiff.cli import main
-from pixeldiff.errors import UserError
-from pixeldiff.models.saving import read_metadata
+from pixeldiff.errors import OutputError, UserError
+from pixeldiff.models import create_model
+from pixeldiff.models.saving import read_metadata, save_model
 from pixeldiff.training.loop import train
 from pixeldiff.training.order import Positions
 from pixeldiff.training.recipe import Recipe
@@ -250,6 +251,19 @@ def test_initial_weights(root: Path) -> None:
     longer = dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, epochs=1.0))
     assert train(longer, root / "second"), "a run that has begun no longer needs them"
     assert read_metadata(root / "second/last.safetensors")["initial_sha256"] == described["initial_sha256"]
+
+
+@pytest.mark.parametrize("place", ["best.safetensors", "weights/60.safetensors"])
+def test_a_run_does_not_replace_what_it_starts_from(root: Path, place: str) -> None:
+    source = root / "mine" / place
+    source.parent.mkdir(parents=True)
+    recipe = small_recipe(root, epochs=0.25)
+    save_model(create_model(**recipe.model), source)
+    before = source.read_bytes()
+    with pytest.raises(OutputError, match="choose another --out"):
+        train(dataclasses.replace(recipe, initial=str(source)), root / "mine")
+    assert source.read_bytes() == before
+    assert train(dataclasses.replace(recipe, initial=str(source)), root / "mine/next")
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import OutputError, UserError
 from pixeldiff.files import whole
 from pixeldiff.machine import commit
 from pixeldiff.models import create_model
@@ -81,7 +81,10 @@ class Run:
         """Begin a new run: from the weights that the recipe names, if it does."""
         if self.recipe.initial:
             _start_from(self.model, self.recipe.initial)
-            self.initial_sha256 = sha256(trained(self.recipe.initial))
+            source = trained(self.recipe.initial)
+            if source.resolve().parent in (self.out.resolve(), self.out.resolve() / "weights"):
+                raise OutputError(f"initial = {self.recipe.initial!r} lies where this run writes; choose another --out")
+            self.initial_sha256 = sha256(source)
             self.average.load_state_dict(self.model.state_dict())
 
     def save(self) -> None:
