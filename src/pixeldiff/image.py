@@ -85,7 +85,7 @@ def read8(path: str | Path) -> NDArray[np.uint8]:
 
 def as_8_bit(picture: Picture) -> NDArray[np.uint8]:
     """uint8 as it is, floats in [0, 1] by the one rule."""
-    return picture if picture.dtype == np.uint8 else to_8_bit(picture)
+    return picture if picture.dtype == np.uint8 else to_8_bit(picture, "the picture")
 
 
 def read_stored(path: str | Path) -> NDArray[Any]:
@@ -232,7 +232,7 @@ def from_array(array: NDArray[Any]) -> Picture:
         full = np.float32(255 if array.dtype == np.uint8 else 1)
         alpha = array[..., 3:] / full
         blended = array[..., :3] / full * alpha + (1 - alpha)
-        return to_8_bit(blended) if full == 255 else blended
+        return to_8_bit(blended, "the picture") if full == 255 else blended
     array = array.reshape(*array.shape[:2], channels)
     return np.broadcast_to(array, (*array.shape[:2], 3))
 

@@ -43,13 +43,13 @@ def test_average(tmp_path, edge_map):
 @pytest.mark.parametrize(
     ("array", "words"),
     [
-        (np.full((4, 4), 1.5), r"0, 1\] \(divide levels by 255"),
+        (np.full((4, 4), 1.5), r"0, 1\]: divide levels by 255"),
         (np.full((4, 4), -3.0), "sigmoid"),
         (np.full((4, 4), np.nan), "values from nan"),
         (np.full((4, 4), 0.9), "looks inverted"),
         (np.arange(48).reshape(4, 4, 3) / 48, "in colour"),
         (np.zeros(5), "height x width"),
-        (np.full((4, 4), "x"), "a map holds floats"),
+        (np.full((4, 4), "x"), "expected floats"),
         (np.full((4, 4), 200), "holds int64 values"),
     ],
 )

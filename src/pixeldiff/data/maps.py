@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pixeldiff.data.lists import shortened, visible
 from pixeldiff.data.mat import describe, read_mat
 from pixeldiff.data.npy import read_npy
+from pixeldiff.edgemap import to_float
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, read_stored
 
@@ -139,18 +140,7 @@ def checked(array: NDArray[Any], name: str, force: bool = False) -> FloatMap:
         array = _grey(array, name)
     if array.ndim != 2 or not array.size:
         raise UserError(f"{name} has shape {array.shape}; a map is height x width")
-    if array.dtype in (np.uint8, np.uint16):
-        edge_map: FloatMap = array.astype(np.float32) / np.float32(np.iinfo(array.dtype).max)
-    elif array.dtype.kind in "fb":
-        edge_map = array.astype(np.float32)
-    else:
-        raise UserError(f"{name} holds {array.dtype} values; a map holds floats in [0, 1], uint8, uint16 or bool")
-    low, high = float(edge_map.min()), float(edge_map.max())
-    if not (low >= 0 and high <= 1):  # also catches NaN
-        raise UserError(
-            f"{name} has values from {low:.4g} to {high:.4g}; maps lie in [0, 1] (divide levels by 255, put logits "
-            "through a sigmoid)"
-        )
+    edge_map = to_float(array, name)
     if not force and float(edge_map.mean()) > 0.5:
         raise UserError(
             f"{name} looks inverted (mean {edge_map.mean():.2f}): edges are bright on black; use 1 - map, or --force "

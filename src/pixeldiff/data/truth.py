@@ -34,6 +34,7 @@ from pixeldiff.data.lists import (
     visible,
 )
 from pixeldiff.data.mat import describe, read_mat
+from pixeldiff.edgemap import to_mask
 from pixeldiff.errors import UserError
 from pixeldiff.image import read_stored
 
@@ -135,7 +136,7 @@ def read_bsds(path: Path, force: bool = False) -> list[Mask]:
     variables = read_mat(path)
     found = variables.get("groundTruth")
     cells = found.ravel() if isinstance(found, np.ndarray) and found.dtype == object else [found]
-    masks = [mask for cell in cells if (mask := _boundaries(cell)) is not None]
+    masks = [mask for cell in cells if (mask := _boundaries(cell, path)) is not None]
     if len(masks) < len(cells):
         raise UserError(f"{path} is not BSDS truth: expected groundTruth{{k}}.Boundaries, found {describe(variables)}")
     if len({mask.shape for mask in masks}) != 1:
@@ -145,14 +146,14 @@ def read_bsds(path: Path, force: bool = False) -> list[Mask]:
     return masks
 
 
-def _boundaries(cell: Any) -> Mask | None:
+def _boundaries(cell: Any, path: Path) -> Mask | None:
     """The mask in the struct that a cell of groundTruth holds."""
     if not isinstance(cell, np.ndarray) or cell.size != 1 or "Boundaries" not in (cell.dtype.names or ()):
         return None
     mask = cell["Boundaries"].item()
     if not isinstance(mask, np.ndarray) or mask.ndim != 2 or mask.dtype.kind not in "biuf":
         return None
-    return np.ascontiguousarray(mask, dtype=bool)
+    return np.ascontiguousarray(to_mask(mask, str(path)))
 
 
 def read_label(path: Path, force: bool = False) -> Mask:

@@ -24,7 +24,7 @@ from pixeldiff.data import bsds
 from pixeldiff.data.lists import find_root, refuse_missing, shortened
 from pixeldiff.data.maps import ArrayMap, DetectedMap, EdgeMap, average, find_maps
 from pixeldiff.data.truth import Mask, Truth, find_truth
-from pixeldiff.edgemap import PAPER_SCALES
+from pixeldiff.edgemap import PAPER_SCALES, to_mask
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress, edge_report
 from pixeldiff.evaluation.edge_cache import Cache, Scored
@@ -95,7 +95,7 @@ class ArrayTruth:
     masks: Sequence[NDArray[Any]]
 
     def load(self) -> list[Mask]:
-        return [np.asarray(mask, dtype=bool) for mask in self.masks]
+        return [to_mask(np.asarray(mask), "the truth") for mask in self.masks]
 
     def digest(self) -> str:
         return hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in self.load())).hexdigest()

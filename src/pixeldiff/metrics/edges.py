@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,8 +85,8 @@ class Counts:
 
 
 def evaluate_image(
-    edge_map: NDArray[np.floating],
-    truths: Sequence[NDArray[np.bool_]],
+    edge_map: NDArray[Any],
+    truths: Sequence[NDArray[Any]],
     thresholds: int | Sequence[float] = 99,
     max_dist: float = BSDS_MAX_DIST,
     nms: bool = True,
@@ -93,13 +94,16 @@ def evaluate_image(
     nms_radius: int = 1,
     thin: bool = True,
 ) -> Counts:
-    """Counts of one map in [0, 1] against its annotators. CEval is nms=False, thin=False."""
+    """Count one map, of any type that `edgemap.to_float` takes, against the masks of its annotators.
+
+    CEval is nms=False, thin=False.
+    """
     values = threshold_values(thresholds)
     _check_sizes(edge_map, truths)
     if not 0 <= max_dist <= 1:
         raise UserError(f"max_dist is a part of the image diagonal, 0 to 1, got {max_dist}")
     levels = edgemap.to_8_bit(edgemap.nms(edge_map, nms_radius) if nms else edge_map)
-    stack = np.stack([np.ascontiguousarray(truth, dtype=bool) for truth in truths]).view(np.uint8)
+    stack = np.stack([np.ascontiguousarray(edgemap.to_mask(truth, "the truth")) for truth in truths]).view(np.uint8)
     radius = max_dist * float(np.hypot(*levels.shape))
     matched_truth, matched_prediction, all_prediction, _ = _native.count_boundary(
         levels, lowest_levels(values), thin, stack, radius
@@ -108,7 +112,7 @@ def evaluate_image(
     return Counts(values, matched_truth, all_truth, matched_prediction, all_prediction)
 
 
-def _check_sizes(edge_map: NDArray[np.floating], truths: Sequence[NDArray[np.bool_]]) -> None:
+def _check_sizes(edge_map: NDArray[Any], truths: Sequence[NDArray[Any]]) -> None:
     edgemap.check(edge_map)
     if not len(truths):
         raise UserError("at least one annotator's truth is needed; got none")
@@ -208,7 +212,8 @@ def recall_at_half_precision(recall: Floats, precision: Floats) -> float:
     return float(np.interp(max(0.5, unique[0]), unique, recall[first], right=0))
 
 
-def crispness(edge_map: NDArray[np.floating]) -> float:
+def crispness(edge_map: NDArray[Any]) -> float:
     """The part of a map's total strength that lies on pixels which survive non-maximum suppression, 0 to 1."""
+    edge_map = edgemap.to_float(edge_map)
     total = float(np.sum(edge_map, dtype=np.float64))
     return float(np.sum(edge_map[edgemap.nms(edge_map) > 0], dtype=np.float64)) / total if total > 0 else 0.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from pixeldiff.edgemap import thin, to_8_bit
+from pixeldiff.edgemap import thin, to_8_bit, to_float
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, Picture, as_8_bit
 from pixeldiff.runtime.formats import FORMATS, SUFFIXES
@@ -82,6 +82,7 @@ class Options:
     def encode(self, edge_map: FloatMap, picture: Picture | None = None, note: str = "") -> bytes:
         """The file of a map; the picture is needed for the ground that it is, `note` says how it was made."""
         self.check_size(edge_map.shape)
+        edge_map = to_float(edge_map)
         draw = {"picture": self._drawn, "numbers": self._numbers, "lines": self._sketch}
         kind = FORMATS[self.format]
         return kind.encode(draw[kind.takes](edge_map, picture), note)

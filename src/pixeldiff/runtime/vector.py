@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff import _native
-from pixeldiff.edgemap import thin
+from pixeldiff.edgemap import thin, to_float
 from pixeldiff.image import FloatMap
 
 THRESHOLD = 0.2  # weaker lines are mostly texture
@@ -71,6 +71,7 @@ def lines(
     edge_map: FloatMap, threshold: float, tolerance: float, min_length: float = 0
 ) -> Iterator[tuple[list[list[int]], float]]:
     """The simplified polylines of a map, (row, column) by (row, column), each with the mean strength of its pixels."""
+    edge_map = to_float(edge_map)
     chosen = edge_map >= max(threshold, np.finfo(np.float32).tiny)  # a map's zeros are never edges
     pixels, starts = _native.trace(thin(chosen).view(np.uint8))
     long = np.diff(starts) >= _SHORTEST
