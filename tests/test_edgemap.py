@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pixeldiff import image
-from pixeldiff.edgemap import nms, to_8_bit, to_16_bit, to_float, to_mask
+from pixeldiff import _native, image
+from pixeldiff.edgemap import nms, thin, to_8_bit, to_16_bit, to_float, to_mask
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.edges import crispness, evaluate_image
 from pixeldiff.runtime.drawing import Options
@@ -84,3 +84,25 @@ def test_transparent_levels_are_blended_by_the_rule():
     array = np.stack([values, values, values, np.full(256, 128, np.uint8)], -1)[None]
     expected = np.floor(255 - (255 - np.arange(256)) * 128 / 255 + 0.5)
     np.testing.assert_array_equal(image.from_array(array)[0, :, 0], expected)
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64])
+def test_thin_takes_masks_of_any_whole_type(kind, rng):
+    mask = rng.random((40, 50)) < 0.6
+    got = thin(mask.astype(kind))
+    assert got.dtype == bool
+    np.testing.assert_array_equal(got, _native.thin(mask.view(np.uint8)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (np.zeros((40, 50), np.float32), "mask of bool or integers"),
+        (np.zeros((3, 40, 50), bool), "height x width"),
+        (np.arange(20, dtype=np.uint8).reshape(4, 5), "two values"),
+        (np.full((4, 5), -1), "two values"),
+    ],
+)
+def test_thin_refuses_what_is_no_mask(wrong, words):
+    with pytest.raises(UserError, match=words):
+        thin(wrong)

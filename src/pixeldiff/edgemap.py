@@ -67,9 +67,12 @@ def nms(edge_map: NDArray[Any], radius: int = 1) -> FloatMap:
     return _native.nms(np.ascontiguousarray(to_float(edge_map)), radius)
 
 
-def thin(lines: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Lines one pixel wide (Guo and Hall, to convergence; native/edges/thin.hpp)."""
-    return _native.thin(np.ascontiguousarray(lines).view(np.uint8)).view(np.bool_)
+def thin(lines: NDArray[Any]) -> NDArray[np.bool_]:
+    """Thin the lines of a mask, height x width, to one pixel (Guo and Hall, to convergence; native/edges/thin.hpp)."""
+    check(lines)
+    if lines.dtype.kind == "f":
+        raise UserError(f"thin takes a mask of bool or integers, got {lines.dtype}; compare the map with a threshold")
+    return _native.thin(np.ascontiguousarray(to_mask(lines)).view(np.uint8)).view(np.bool_)
 
 
 def to_8_bit(edge_map: NDArray[Any], name: str = "the edge map") -> NDArray[np.uint8]:
