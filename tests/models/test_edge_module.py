@@ -69,6 +69,26 @@ def test_other_shapes_are_told(module, wrong):
         module(wrong)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("wrong", [255.0, 1.02, -0.5, float("nan")])
+def test_values_outside_0_to_1_are_told(module, dtype, wrong):
+    pictures = torch.zeros(2, 3, 17, 20, dtype=dtype)
+    pictures[1, 2, 3, 4] = wrong
+    with pytest.raises(UserError, match=r"expected \[0, 1\]: divide levels by 255"):
+        module.to(dtype)(pictures)
+
+
+def test_no_pictures_give_no_maps(module):
+    assert module(torch.zeros(0, 3, 17, 20)).shape == (0, 1, 17, 20)
+
+
+def test_vmap_takes_stacks_of_batches(module, pictures):
+    stack = torch.stack([pictures, pictures.flip(-1)])
+    with torch.inference_mode():
+        maps = torch.func.vmap(module)(stack)
+        torch.testing.assert_close(maps[1], module(stack[1]))
+
+
 def test_other_tasks_are_told():
     with pytest.raises(UserError, match="is a network for classes, not for edges"):
         EdgeModule("bipdc-cifar100")

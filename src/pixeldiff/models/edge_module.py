@@ -41,5 +41,25 @@ class EdgeModule(nn.Module):
         if pictures.dim() != 4 or pictures.shape[1] not in (1, 3) or not pictures.is_floating_point():
             given = f"{pictures.dtype} {tuple(pictures.shape)}"
             raise UserError(f"pictures are floats B x 3 x H x W or B x 1 x H x W in [0, 1], not {given}")
+        _check_range(pictures.detach())
         logits: Tensor = self.network((pictures - self.mean) / self.std)
         return logits.sigmoid()
+
+
+def _check_range(pictures: Tensor) -> None:
+    """Raise an error if numbers lie outside [0, 1]; pass while a graph is recorded, and where there are shapes only."""
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if recorded or (pictures.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return
+    if pictures.is_meta or not pictures.numel():
+        return
+    try:
+        low, high = (float(end) for end in pictures.aminmax())
+    except RuntimeError:  # under vmap, and of fake tensors, there are no numbers to look at
+        return
+    rounding = max(1e-6, torch.finfo(pictures.dtype).eps)
+    if not (low >= -rounding and high <= 1 + rounding):  # also catches nan
+        raise UserError(
+            f"pictures have values from {low:.4g} to {high:.4g}, expected [0, 1]: divide levels by 255, and leave the "
+            "normalization to EdgeModule"
+        )
