@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pixeldiff.errors import UserError
 from pixeldiff.metrics.boxes import Detections, Matches, Truth, as_json, overlaps
 from tests.references.boxes import coco_scores, iou, voc_ap
 
@@ -90,3 +91,36 @@ def test_nothing_found_nothing_there():
     assert as_json(scores, ["a", "b", "c", "d"])["per_class"]["a"] == {"map50": None, "ap": None}
     right = Detections(box.boxes, np.array([0.9]), np.array([1]))
     assert matched([(right, box)]).summary().map50 == pytest.approx(100)
+
+
+BOX = np.array([[1.0, 2, 30, 40]])
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores", "labels", "words"),
+    [
+        (BOX, [np.nan], [1], "NaN"),
+        (np.where(BOX == 2, np.nan, BOX), [0.5], [1], "NaN"),
+        (BOX, [0.5], [-1], "whole numbers, 0 to 3"),
+        (BOX, [0.5], [CLASSES], "whole numbers, 0 to 3"),
+        (BOX, [0.5], [1.0], "whole numbers"),
+        (BOX[:, ::-1], [0.5], [1], "end before they begin"),
+        (BOX[0], [0.5], [1], "N x 4 boxes"),
+        (BOX, [0.5, 0.4], [1], "N x 4 boxes"),
+    ],
+)
+def test_what_cannot_be_matched_is_an_error(boxes, scores, labels, words):
+    good = Truth(BOX, np.array([1]), np.array([False]))
+    with pytest.raises(UserError, match=words):
+        Matches(CLASSES).add(Detections(boxes, np.array(scores), np.array(labels)), good)
+    if not np.isnan(scores).any():
+        found = Detections(BOX, np.array([0.5]), np.array([1]))
+        with pytest.raises(UserError, match="objects"):
+            Matches(CLASSES).add(found, Truth(boxes, np.array(labels), np.zeros(len(scores), bool)))
+
+
+def test_no_pictures_have_no_scores():
+    with pytest.raises(UserError, match="no pictures were added"):
+        Matches(CLASSES).summary()
+    with pytest.raises(UserError, match="at least 1"):
+        Matches(0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy, top_hits
 
 
@@ -18,11 +19,27 @@ def test_percent():
     assert accuracy(logits, np.array([6, 6])) == {"top1": 50.0, "top5": 50.0}
 
 
-@pytest.mark.parametrize("dead", [0.0, np.nan])
-def test_a_dead_network_knows_nothing(dead):
-    assert accuracy(np.full((4, 10), dead), np.arange(4)) == {"top1": 0.0, "top5": 0.0}
-
-
-def test_nan_is_no_hit_among_few_classes():
-    assert accuracy(np.full((3, 3), np.nan), np.arange(3)) == {"top1": 0.0, "top5": 0.0}
+def test_a_dead_network_knows_nothing():
+    assert accuracy(np.zeros((4, 10)), np.arange(4)) == {"top1": 0.0, "top5": 0.0}
     assert accuracy(np.zeros((3, 3)), np.arange(3)) == {"top1": 0.0, "top5": 100.0}
+
+
+LOGITS = np.eye(4, 10)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "words"),
+    [
+        (np.where(LOGITS > 0, np.nan, LOGITS), np.arange(4), "NaN"),
+        (LOGITS, np.array([0, 1, 2, -1]), "from 0, got int64 values from -1"),
+        (LOGITS, np.array([0, 1, 2, 10]), "10 classes"),
+        (LOGITS, np.arange(4) / 1, "got float64"),
+        (LOGITS[:, :1], np.zeros(4, int), "two or more classes"),
+        (LOGITS[:0], np.zeros(0, int), r"got \(0, 10\)"),
+        (LOGITS, np.arange(3), "a label for each"),
+    ],
+)
+def test_what_has_no_accuracy_is_an_error(logits, labels, words):
+    for score in (accuracy, lambda *given: top_hits(*given, 1)):
+        with pytest.raises(UserError, match=words):
+            score(logits, labels)

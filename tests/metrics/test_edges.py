@@ -125,6 +125,12 @@ def test_border_fades_over_five_pixels():
     np.testing.assert_allclose(faded[:6, 15], faded[15, :6])
 
 
+def test_truth_without_a_boundary_has_no_scores():
+    counts = evaluate_image(np.eye(20, dtype=np.float32), [np.zeros((20, 20), bool)])
+    with pytest.raises(UserError, match="no truth marks a boundary"):
+        summarise([counts])
+
+
 def test_crispness():
     line = np.zeros((40, 40), np.float32)
     line[20] = 1

@@ -15,7 +15,7 @@ from pixeldiff.data.cifar import ORIGIN, read_cifar100
 from pixeldiff.data.lists import find_classes, find_root
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation import Asked, Each, Network, Outcome, Progress, one_by_one
-from pixeldiff.metrics.classes import accuracy, refuse_other_classes
+from pixeldiff.metrics.classes import accuracy, check
 
 Pictures = Callable[[slice], NDArray[np.uint8]]  # those of a slice, N x H x W x 3
 Labels = NDArray[np.int64]
@@ -68,7 +68,7 @@ def score(
 
     found: dict[int, NDArray[np.floating]] = {}
     for start, own in (each or one_by_one)(work, range(0, len(labels), batch)):
-        refuse_other_classes(own, labels)
+        check(own, labels[start : start + batch])
         progress(len(own))
         found[start] = own
     return accuracy(np.concatenate([found[start] for start in sorted(found)]), labels)

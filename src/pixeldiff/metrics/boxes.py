@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pixeldiff.errors import UserError
+
 Floats = NDArray[Any]
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0.0, 1.0, 101)
@@ -96,10 +98,16 @@ class Matches:
     """Detections of any number of pictures, matched."""
 
     def __init__(self, classes: int) -> None:
+        if classes < 1:
+            raise UserError(f"classes is a number of classes, at least 1, got {classes}")
         self.classes = [_Class() for _ in range(classes)]
+        self.images = 0
 
     def add(self, found: Detections, truth: Truth) -> None:
-        """One more picture."""
+        """Match the detections of one more picture."""
+        _check_boxes("detections", found.boxes, found.labels, found.scores, len(self.classes))
+        _check_boxes("objects", truth.boxes, truth.labels, truth.ignored, len(self.classes))
+        self.images += 1
         order = np.argsort(-np.asarray(found.scores), kind="mergesort")
         boxes, scores, labels = found.boxes[order], found.scores[order], np.asarray(found.labels)[order]
         for label in np.union1d(labels, truth.labels):
@@ -119,6 +127,7 @@ class Matches:
             table.coco.append(_match_coco(boxes, truth, ignored, outside))
 
     def merge(self, other: Matches) -> None:
+        self.images += other.images
         for mine, theirs in zip(self.classes, other.classes, strict=True):
             mine.scores += theirs.scores
             mine.voc += theirs.voc
@@ -127,6 +136,8 @@ class Matches:
             mine.objects_by_area += theirs.objects_by_area
 
     def summary(self) -> Scores:
+        if not self.images:
+            raise UserError("nothing to score: no pictures were added")
         voc = np.array([[_voc_ap(one, points) for points in (False, True)] for one in self.classes]).reshape(-1, 2)
         coco = np.stack([_coco_precision(one) for one in self.classes])  # classes x areas x thresholds
         by_area = dict(zip(AREAS, (_mean(coco[:, k]) for k in range(len(AREAS))), strict=True))
@@ -142,6 +153,19 @@ class Matches:
             ap_large=by_area["large"],
             per_class=each,
         )
+
+
+def _check_boxes(what: str, boxes: Floats, labels: NDArray[Any], each: NDArray[Any], classes: int) -> None:
+    """Raise an error if boxes, labels and what else there is `each` (scores, flags) cannot be compared."""
+    boxes, labels, each = np.asarray(boxes), np.asarray(labels), np.asarray(each)
+    if boxes.shape != (len(labels), 4) or labels.ndim != 1 or each.shape != labels.shape:
+        raise UserError(f"{what} are N x 4 boxes and N labels, got {boxes.shape}, {labels.shape} and {each.shape}")
+    if np.isnan(boxes).any() or np.isnan(each).any():
+        raise UserError(f"{what} have NaN among their boxes or scores; check what made them")
+    if (boxes[:, 2:] < boxes[:, :2]).any():
+        raise UserError(f"{what} have boxes that end before they begin; give left, top, right, bottom")
+    if len(labels) and (labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes):
+        raise UserError(f"labels of {what} are whole numbers, 0 to {classes - 1}, got {np.unique(labels)[[0, -1]]}")
 
 
 def _mean(values: Floats) -> float:

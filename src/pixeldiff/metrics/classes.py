@@ -9,9 +9,10 @@ from pixeldiff.errors import UserError
 
 
 def top_hits(logits: NDArray[np.floating], labels: NDArray[np.integer], k: int) -> int:
-    """For how many rows the right class is among the k best. A tie counts against it, and NaN is no hit."""
+    """Count the rows whose right class is among the k best. A tie counts against it."""
+    check(logits, labels)
     own = np.take_along_axis(logits, labels[:, None], axis=1)
-    return int(np.sum((np.sum(~(logits < own), axis=1) <= k) & ~np.isnan(own[:, 0])))
+    return int(np.sum(np.sum(logits >= own, axis=1) <= k))
 
 
 def accuracy(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> dict[str, float]:
@@ -19,7 +20,16 @@ def accuracy(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> dict[
     return {f"top{k}": 100.0 * top_hits(logits, labels, k) / len(labels) for k in (1, 5)}
 
 
-def refuse_other_classes(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> None:
+def check(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> None:
+    """Raise an error if rows of logits and their labels cannot be compared."""
+    if logits.ndim != 2 or logits.shape[1] < 2 or not len(labels) or labels.shape != logits.shape[:1]:
+        raise UserError(
+            f"accuracy needs rows of two or more classes and a label for each, got {logits.shape} and {labels.shape}"
+        )
+    if np.isnan(logits).any():
+        raise UserError("the network's scores are NaN; train it again with a lower learning rate")
+    if labels.dtype.kind not in "iu" or labels.min() < 0:
+        raise UserError(f"labels are numbers of classes from 0, got {labels.dtype} values from {labels.min()}")
     if logits.shape[1] <= labels.max():
         raise UserError(
             f"the network tells {logits.shape[1]} classes apart, the pictures have {labels.max() + 1} or more; "

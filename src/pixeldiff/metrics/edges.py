@@ -162,6 +162,8 @@ def summarise(counts: Iterable[Counts]) -> Summary:
     if not pictures:
         raise UserError("nothing to summarise: no pictures were evaluated")
     total: Counts = sum(pictures)  # type: ignore[assignment]
+    if not total.all_truth.any():
+        raise UserError("no truth marks a boundary; check what wrote the labels: black, bright where boundaries are")
     best = best_point(total)
     # OIS: the first best threshold of each picture, not interpolated; its counts are summed.
     chosen = [int(np.argmax(c.f)) for c in pictures]

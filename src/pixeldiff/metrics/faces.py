@@ -10,6 +10,8 @@ is at least the threshold.
     tar         percent of the same that are accepted where at most a share of the others is
     threshold   the best one on all pairs, which a user's own pairs are judged by; true_accepts and false_accepts,
                 in percent, are what it accepts of the same and of the others
+
+Scores are compared in float64, whatever they come in. There are pairs of both kinds, and no score is NaN or infinite.
 """
 
 from __future__ import annotations
@@ -19,22 +21,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pixeldiff.errors import UserError
+
 FALSE_ACCEPT_RATES = (0.1, 0.01, 0.001)
 
 Scores = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
 
 
+def _checked(scores: Scores, same: Flags) -> tuple[NDArray[np.float64], Flags]:
+    """Convert the scores to float64 and `same` to bool; raise an error if they cannot be judged."""
+    exact, flags = np.asarray(scores, np.float64), np.asarray(same)
+    if exact.ndim != 1 or exact.shape != flags.shape or not exact.size:
+        raise UserError(f"verification needs one score and one label per pair, got {exact.shape} and {flags.shape}")
+    if not np.isfinite(exact).all():
+        raise UserError("a score is NaN or infinite; check the network that gave it")
+    if not np.isin(flags, (0, 1)).all():
+        raise UserError("labels of pairs are 1 for the same person and 0 for two people; some are neither")
+    flags = flags.astype(bool)
+    if flags.all() or not flags.any():
+        raise UserError(f"all {len(flags)} pairs are of {'one person' if flags[0] else 'two people'}; give both kinds")
+    return exact, flags
+
+
 def roc(scores: Scores, same: Flags) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """False and true accept rates at each threshold that changes them, from (0, 0) at infinity to (1, 1)."""
+    scores, same = _checked(scores, same)
     order = np.argsort(-scores, kind="stable")
-    ranked, hits = scores[order].astype(np.float64), same[order]
+    ranked, hits = scores[order], same[order]
     last = np.append(ranked[1:] != ranked[:-1], True)  # equal scores are accepted together
     true, false = np.cumsum(hits)[last], np.cumsum(~hits)[last]
     start = np.zeros(1)
     return (
-        np.concatenate([start, false / max(1, false[-1])]),
-        np.concatenate([start, true / max(1, true[-1])]),
+        np.concatenate([start, false / false[-1]]),
+        np.concatenate([start, true / true[-1]]),
         np.concatenate([[np.inf], ranked[last]]),
     )
 
@@ -47,8 +67,9 @@ def auc(scores: Scores, same: Flags) -> float:
 
 def best_threshold(scores: Scores, same: Flags) -> float:
     """The threshold with the most pairs told right, in the middle between two scores; the highest of several."""
+    scores, same = _checked(scores, same)
     order = np.argsort(-scores, kind="stable")
-    ranked, hits = scores[order].astype(np.float64), same[order]
+    ranked, hits = scores[order], same[order]
     right = np.concatenate([[0], np.cumsum(np.where(hits, 1, -1))])  # of accepting the first k, up to a constant
     cuts = np.concatenate([[True], ranked[1:] != ranked[:-1], [True]])  # not between equal scores
     k = int(np.argmax(np.where(cuts, right, -len(scores) - 1)))
@@ -59,6 +80,9 @@ def best_threshold(scores: Scores, same: Flags) -> float:
 
 def fold_accuracies(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """The share told right in each fold, by the threshold of the others."""
+    scores, same = _checked(scores, same)
+    if np.shape(folds) != scores.shape or np.min(folds) < 0:
+        raise UserError(f"each of {len(scores)} pairs has the number of its fold, 0 or more, got {np.shape(folds)}")
     numbers = np.unique(folds)
     found = []
     for number in numbers:
@@ -71,6 +95,7 @@ def fold_accuracies(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]
 
 def summarise(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]) -> dict[str, Any]:
     """The numbers above, under their names."""
+    scores, same = _checked(scores, same)
     false, true, _ = roc(scores, same)
     accuracies = 100 * fold_accuracies(scores, same, folds)
     threshold = best_threshold(scores, same)
