@@ -75,6 +75,28 @@ def test_more_than_a_hundred_detections_are_cut_as_in_the_reference():
     np.testing.assert_allclose([scores.ap, scores.ap50], coco_scores(pictures, CLASSES)[:2], atol=1e-6)
 
 
+def apart(count):
+    """Boxes that do not touch."""
+    left = 20.0 * np.arange(count)
+    return np.stack([left, np.zeros(count), left + 10, np.full(count, 10.0)], 1)
+
+
+@pytest.mark.parametrize(("right", "points"), [(2, 3), (3, 3), (4, 5), (6, 6), (7, 7), (10, 11)])
+def test_a_recall_reaches_the_points_of_the_published_code(right, points):
+    """np.arange(0, 1.1, 0.1) is above 0.3, 0.6 and 0.7 by the last bit."""
+    truth = Truth(apart(10), np.zeros(10, int), np.zeros(10, bool))
+    found = Detections(truth.boxes[:right], np.linspace(1, 0.5, right), np.zeros(right, int))
+    assert matched([(found, truth)]).summary().map50_11 == pytest.approx(100 * points / 11)
+
+
+def test_voc_counts_all_detections_of_a_picture():
+    truth = Truth(apart(150), np.zeros(150, int), np.zeros(150, bool))
+    found = Detections(truth.boxes, np.linspace(1, 0.5, 150), np.zeros(150, int))
+    scores = matched([(found, truth)]).summary()
+    assert (scores.map50, scores.map50_11) == (pytest.approx(100), pytest.approx(100))
+    assert scores.ap50 == pytest.approx(100 * 67 / 101)  # COCO's, of 100 detections: recalls 0 to 0.66
+
+
 def test_parts_add_up(pictures):
     table = matched(pictures[:20])
     table.merge(matched(pictures[20:]))

@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 
-RECALLS = [k / 10 for k in range(11)]
+RECALLS = np.arange(0.0, 1.1, 0.1)  # as py-faster-rcnn has them
 
 
 def iou(a, b):
@@ -36,7 +36,7 @@ def voc_ap(pictures, label):
         else:
             wrong += 1
         curve.append((right / objects, right / (right + wrong)))
-    eleven = sum(max([p for r, p in curve if r >= t - 1e-12], default=0.0) for t in RECALLS) / 11
+    eleven = sum(max([p for r, p in curve if r >= t], default=0.0) for t in RECALLS) / 11
     area, before = 0.0, 0.0
     for k, (recall, _) in enumerate(curve):
         area += (recall - before) * max(p for _, p in curve[k:])

@@ -2,7 +2,8 @@
 
 VOC: detections of a class in order of their scores; one is right when the object that it overlaps most does so by at
 least half (IoU) and was not found before, wrong when it was; found difficult objects count neither way. AP is the area
-under the precision made monotone (2010 on), or its mean at 11 recalls (2007).
+under the precision made monotone (2010 on), or its mean at 11 recalls (2007), which are np.arange(0, 1.1, 0.1) as in
+the published code: a recall of exactly 0.3 does not reach the fourth, 0.30000000000000004. All detections count.
 
 COCO: IoU .50:.05:.95, at most 100 detections per picture and class, precision at 101 recalls; the best object still
 free is taken, crowds (here: all ignored objects) take any number and count neither way, their overlap being that of
@@ -27,7 +28,8 @@ from pixeldiff.errors import UserError
 Floats = NDArray[Any]
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0.0, 1.0, 101)
-MOST = 100  # detections per picture and class
+VOC_RECALLS = np.arange(0.0, 1.1, 0.1)
+MOST = 100  # detections per picture and class that COCO looks at
 AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
 _LOW, _HIGH = (np.array(side) for side in zip(*AREAS.values(), strict=True))
 
@@ -89,7 +91,7 @@ class _Class:
 
     scores: list[Floats] = field(default_factory=list)
     voc: list[NDArray[np.int8]] = field(default_factory=list)  # 1 right, 0 wrong, -1 neither
-    coco: list[NDArray[np.int8]] = field(default_factory=list)  # the same, N x areas x thresholds
+    coco: list[NDArray[np.int8]] = field(default_factory=list)  # the same, N x areas x thresholds; -1 beyond MOST
     objects: int = 0
     objects_by_area: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(AREAS), np.int64))
 
@@ -111,7 +113,7 @@ class Matches:
         order = np.argsort(-np.asarray(found.scores), kind="mergesort")
         boxes, scores, labels = found.boxes[order], found.scores[order], np.asarray(found.labels)[order]
         for label in np.union1d(labels, truth.labels):
-            own, there = np.flatnonzero(labels == label)[:MOST], truth.labels == label
+            own, there = np.flatnonzero(labels == label), truth.labels == label
             self._add_class(self.classes[label], boxes[own], scores[own], truth.boxes[there], truth.ignored[there])
 
     def _add_class(
@@ -124,7 +126,9 @@ class Matches:
         if len(boxes):
             table.scores.append(np.asarray(scores, np.float64))
             table.voc.append(_match_voc(boxes, truth, ignored))
-            table.coco.append(_match_coco(boxes, truth, ignored, outside))
+            coco = np.full((len(boxes), len(AREAS), len(THRESHOLDS)), -1, np.int8)
+            coco[:MOST] = _match_coco(boxes[:MOST], truth, ignored, outside)
+            table.coco.append(coco)
 
     def merge(self, other: Matches) -> None:
         self.images += other.images
@@ -243,8 +247,7 @@ def _voc_ap(table: _Class, eleven_points: bool) -> float:
     recall = right / table.objects
     precision = right / np.maximum(right + wrong, 1)
     if eleven_points:
-        points = np.arange(11) / 10
-        return float(np.mean([precision[recall >= p - 1e-12].max(initial=0.0) for p in points]))
+        return float(np.mean([precision[recall >= point].max(initial=0.0) for point in VOC_RECALLS]))
     recall = np.concatenate([[0.0], recall, [1.0]])
     envelope = np.maximum.accumulate(np.concatenate([[0.0], precision, [0.0]])[::-1])[::-1]
     return float(((recall[1:] - recall[:-1]) * envelope[1:]).sum())
