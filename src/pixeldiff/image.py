@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar, cast
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,18 +264,13 @@ def from_tensor(tensor: Any) -> Picture:
 def load(source: Source) -> Picture:
     """A picture from whatever a caller has: a path, a file's bytes, a file open for reading ("rb"), a Pillow image, an
     array (`from_array`) or a torch tensor (`from_tensor`)."""
-    if isinstance(source, (str, os.PathLike)):
-        return read(Path(source))
+    if _is_encoded(source):
+        return _from_encoded(source, "the picture", from_pil)
     if isinstance(source, Image.Image):
         with _told("the Pillow image"):
             return from_pil(source)
     if isinstance(source, np.ndarray):
         return from_array(source)
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        source = io.BytesIO(source)
-    if hasattr(source, "read") and not isinstance(source, io.TextIOBase):
-        with _told("the picture"):
-            return _from_file(cast(IO[bytes], source), from_pil)
     if hasattr(source, "detach") and hasattr(source, "cpu"):
         return from_tensor(source)
     raise UserError(
@@ -284,10 +279,27 @@ def load(source: Source) -> Picture:
     )
 
 
-def load_near(source: Source, side: int) -> tuple[Picture, tuple[int, int]]:
-    """A picture for whoever looks at about `side` pixels along its long side, and its true height and width.
+def _is_encoded(source: Source) -> bool:
+    """Whether a picture comes as a file: a path, its bytes, or open for reading."""
+    opened = hasattr(source, "read") and not isinstance(source, io.TextIOBase)
+    return opened or isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview))
 
-    A JPEG comes at a half, a quarter or an eighth of its size where that leaves nearly as many, which is much quicker.
+
+def _from_encoded(source: Any, name: str, convert: Callable[[Image.Image], _T]) -> _T:
+    """Convert the picture of a file, however it is given; errors begin with its path or `name`."""
+    if isinstance(source, (str, os.PathLike)):
+        return _from_path(Path(source), convert)
+    file = io.BytesIO(source) if isinstance(source, (bytes, bytearray, memoryview)) else source
+    with _told(name):
+        return _from_file(file, convert)
+
+
+def load_near(source: Source, side: int, name: str = "the picture") -> tuple[Picture, tuple[int, int]]:
+    """Load a picture for a network that looks at about `side` pixels along its long side; return its true size, too.
+
+    A JPEG file comes at a half, a quarter or an eighth of its size where that leaves nearly as many, which is much
+    quicker. So do its bytes and an open file: pixels depend on the file, not on how it is given. Errors about bytes
+    and open files begin with `name`.
     """
 
     def near(file: Image.Image) -> tuple[Picture, tuple[int, int]]:
@@ -298,11 +310,8 @@ def load_near(source: Source, side: int) -> tuple[Picture, tuple[int, int]]:
             file.draft(None, (max(1, int(file.width * factor)), max(1, int(file.height * factor))))
         return from_pil(file), size
 
-    if isinstance(source, (str, os.PathLike)):
-        return _from_path(Path(source), near)
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        with _told("the picture"):
-            return _from_file(io.BytesIO(source), near)
+    if _is_encoded(source):
+        return _from_encoded(source, name, near)
     picture = load(source)
     return picture, (picture.shape[0], picture.shape[1])
 

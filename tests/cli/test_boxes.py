@@ -1,5 +1,6 @@
 """`pixeldiff boxes`: pictures drawn, folders, videos, COCO's results, mistakes in one line."""
 
+import io
 import json
 
 import numpy as np
@@ -7,7 +8,10 @@ import pytest
 from PIL import Image
 
 from pixeldiff.cli import main
+from pixeldiff.cli.boxes import make_drawn, make_rows
+from pixeldiff.errors import UserError
 from pixeldiff.files import is_result
+from pixeldiff.runtime.bench import synthetic_picture
 from pixeldiff.runtime.boxes import ObjectDetector
 from tests.data.test_voc import write_pictures
 from tests.references.box_network import CLASSES, write_detector
@@ -49,6 +53,23 @@ def test_a_folder_is_drawn_and_told(tmp_path, network, capsys):
     code, out, _ = run(capsys, *told)
     assert "3 kept as they were" in out
     assert all(is_result(path) for path in (tmp_path / "out").iterdir())
+
+
+def test_drawing_changes_no_boxes(tmp_path, network, capsys):
+    """Of a JPEG that is decoded reduced; at once, on a cluster, and where the drawing exists."""
+    path = tmp_path / "p.jpg"
+    Image.fromarray(synthetic_picture(375, 500)).save(path, quality=60)
+    told = (path, "--model", network, "--threshold", 0.3, "--json", "-")
+    drawn, kept, alone = (json.loads(run(capsys, *told, *more)[1])["results"] for more in ((), (), ("--no-draw",)))
+    assert len(alone) > 0
+    assert drawn == kept == alone
+    rows = json.loads(make_rows(ObjectDetector(network), path.read_bytes(), "p.jpg", 0.3))
+    assert rows == [{key: one[key] for key in rows[0]} for one in alone]
+    with Image.open(io.BytesIO(make_drawn(ObjectDetector(network), path.read_bytes(), "p.jpg", 0.3, "")[""])) as picture:
+        assert np.array_equal(picture, Image.open(tmp_path / "p.boxes.jpg"))
+    for make, more in ((make_rows, ()), (make_drawn, ("",))):
+        with pytest.raises(UserError, match=r"^p\.jpg is not a picture"):
+            make(ObjectDetector(network), b"none", "p.jpg", 0.3, *more)
 
 
 def test_one_picture(tmp_path, network, capsys):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pixeldiff.data.voc import list_objects
+from pixeldiff.image import load
 from pixeldiff.metrics.boxes import Detections
 from pixeldiff.robustness.boxes import Scorer
 from pixeldiff.robustness.results import CLEAN
@@ -15,7 +16,8 @@ class RedAndBlue:
 
     labels = ("dog", "cat")  # in an order of its own
 
-    def __call__(self, picture, threshold):
+    def __call__(self, source, threshold):
+        picture = load(source)
         boxes, labels = [], []
         for label, channel in ((1, 0), (0, 2)):
             rows, columns = np.nonzero(picture[..., channel].astype(int) - picture[..., 2 - channel] > 120)

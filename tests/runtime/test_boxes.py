@@ -79,6 +79,17 @@ def test_a_jpeg_is_seen_as_it_is_whole(network):
     assert detector(file.getvalue(), 0.3).size == (375, 500)
 
 
+def test_boxes_do_not_depend_on_how_a_jpeg_is_given(network, tmp_path):
+    """It is decoded at half its size here; the whole picture would give others."""
+    detector, path = ObjectDetector(network, threads=1), tmp_path / "p.jpg"
+    Image.fromarray(synthetic_picture(375, 500)).save(path, quality=60)
+    expected = detector(path, 0.3)
+    assert len(expected.boxes) > 0
+    with path.open("rb") as file:
+        for source in (str(path), path.read_bytes(), io.BytesIO(path.read_bytes()), file):
+            np.testing.assert_array_equal(detector(source, 0.3).boxes, expected.boxes)
+
+
 def test_mistakes(network, tmp_path):
     with pytest.raises(UserError, match="threshold is a score from 0 to 1"):
         ObjectDetector(network)(np.zeros((9, 9, 3), np.uint8), 2)

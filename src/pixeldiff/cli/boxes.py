@@ -129,7 +129,7 @@ def _on_cluster(
 
 def make_rows(detector: ObjectDetector, content: bytes, name: str, threshold: float) -> str:
     """A picture's file to its boxes, as JSON."""
-    return json.dumps(_entries(detector(image.decode(content, name), threshold)))
+    return json.dumps(_entries(detector.find(content, threshold, name)))
 
 
 def _note(model: str, threshold: float) -> str:
@@ -139,8 +139,9 @@ def _note(model: str, threshold: float) -> str:
 
 def make_drawn(detector: ObjectDetector, content: bytes, name: str, threshold: float, note: str) -> dict[str, bytes]:
     """A picture's file to that with boxes."""
+    found = detector.find(content, threshold, name)
     whole = image.as_8_bit(image.decode(content, name))
-    return {"": _drawn(detector, whole, detector(whole, threshold), Path(_ending(Path(name))).suffix, note)}
+    return {"": _drawn(detector, whole, found, Path(_ending(Path(name))).suffix, note)}
 
 
 def _drawn(detector: ObjectDetector, whole: image.Picture, found: Boxes, suffix: str, note: str) -> bytes:
@@ -208,14 +209,13 @@ class Run:
 
     def picture(self, job: Job) -> Outcome:
         kept = self.draws and job.target.exists() and not self.overwrite
-        whole = image.read8(job.source) if self.draws and not kept else None
-        found = self.detector(job.source if whole is None else whole, self.threshold)
+        found = self.detector(job.source, self.threshold)  # from the file, whether or not it is drawn: see load_near
         self.found[job.source] = found
         if kept:
             return Outcome(job, "kept", files=(job.target,), size=found.size)
-        if whole is None:
+        if not self.draws:
             return Outcome(job, "done", size=found.size)
-        write_whole(job.target, _drawn(self.detector, whole, found, job.target.suffix, self.note))
+        write_whole(job.target, _drawn(self.detector, image.read8(job.source), found, job.target.suffix, self.note))
         return Outcome(job, "done", files=(job.target,), size=found.size)
 
     def clip(self, job: Job, progress: video.Progress) -> video.Clip:

@@ -15,7 +15,7 @@ from pixeldiff.evaluation.boxes import SCORED
 from pixeldiff.metrics.boxes import Detections, Matches, Truth
 from pixeldiff.robustness import Condition, Layout, Scores, Tick
 from pixeldiff.robustness.corruptions import KINDS
-from pixeldiff.robustness.results import damage
+from pixeldiff.robustness.results import CLEAN, damage
 
 LAYOUT = Layout(
     scores=("map50", "ap"),
@@ -52,8 +52,10 @@ class Scorer:
         matches = [Matches(len(network.labels)) for network in networks.values()]
 
         def one(number: int) -> list[Detections]:
-            damaged = damage(image.read(self.objects.pictures[number].picture), condition, self.seed + number)
-            return [network(damaged, SCORED) for network in networks.values()]
+            path = self.objects.pictures[number].picture
+            # A clean file is decoded as in `pixeldiff eval`, a damaged picture is an array of full size.
+            source = path if condition == CLEAN else damage(image.read(path), condition, self.seed + number)
+            return [network(source, SCORED) for network in networks.values()]
 
         pool = ThreadPoolExecutor(self.streams)
         try:

@@ -154,11 +154,12 @@ class ObjectDetector:
         if not 0 <= threshold <= 1:
             raise UserError(f"threshold is a score from 0 to 1, got {threshold}")
         if isinstance(image, list | tuple):
-            return [self._find(one, threshold) for one in image]
-        return self._find(image, threshold)
+            return [self.find(one, threshold) for one in image]
+        return self.find(image, threshold)
 
-    def _find(self, source: Source, threshold: float) -> Found:
-        picture, (height, width) = pictures.load_near(source, self.size)
+    def find(self, source: Source, threshold: float, name: str = "the picture") -> Found:
+        """The objects of one picture; errors about its bytes begin with `name`."""
+        picture, (height, width) = pictures.load_near(source, self.size, name)
         batch, factors = self.prepare(picture, (height, width))
         boxes, scores = self.run(batch)
         found = choose(boxes[0], scores[0], threshold)
