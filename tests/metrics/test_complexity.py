@@ -5,11 +5,14 @@ import json
 import pytest
 
 from pixeldiff.cli import main
+from pixeldiff.errors import UserError
+from pixeldiff.image import preprocessing
 from pixeldiff.metrics.complexity import LayerRecord, as_json, as_text, total
 from tests.extras import optional
 
 create_model = optional("pixeldiff.models").create_model
 count_layers = optional("pixeldiff.models.counting").count_layers
+nn = optional("torch.nn")
 save_model = optional("pixeldiff.models.saving").save_model
 
 
@@ -39,12 +42,17 @@ def test_float_networks():
 
 
 def test_counts_equal_the_parameters_there_are():
-    for name in ("resnet18_cifar", "bipidinet18_cifar", "tiny"):
-        model = create_model(name)
-        records = count_layers(model, 32)
+    for name in ("resnet18_cifar", "bipidinet18_cifar", "tiny", "sphereface20"):
+        model = create_model(name, **({"embedding_norm": True} if name == "sphereface20" else {}))
+        records = count_layers(model, *((112, 96) if name == "sphereface20" else (32,)))
         everything = sum(r.fp_params + r.binary_params for r in records)
         assert everything == sum(p.numel() for p in model.parameters())
         assert [r.counted for r in records if r.operation == "linear"] == [False] * (name != "tiny")
+
+
+def test_layers_that_no_rule_counts_are_errors():
+    with pytest.raises(UserError, match=r"no rule counts 1, a GroupNorm"):
+        count_layers(nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), 9)
 
 
 def test_activation_only_networks_have_no_binary_operations():
@@ -66,6 +74,34 @@ def test_sums_and_text():
     assert [layer["name"] for layer in got["layers"]] == ["a", "b", "c"]
     assert " 1M" in as_text([LayerRecord("a", "conv", (9,), 999_700)])
     assert "uncounted" in as_text([LayerRecord("c", "linear", (9,), 5, 0, 5, counted=False)])
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        ("resnet18_cifar", 32),
+        ("resnet18", 224),
+        ("ghostnet_boxes", 256),
+        ("sphereface20", [112, 96]),
+        ("tiny-l", 224),
+        ("bipdc-cifar100", 32),
+    ],
+)
+def test_a_network_is_counted_at_its_own_size(capsys, model, size):
+    with pytest.raises(SystemExit):
+        main(["complexity", model, "--json", "-"])
+    (got,) = json.loads(capsys.readouterr().out)["results"]
+    assert got["input"] == size
+    first = got["layers"][0]["output"][1:]
+    assert (first == [32, 32]) == (size == 32)
+
+
+def test_a_file_is_counted_at_the_size_that_it_says(capsys, tmp_path):
+    path = tmp_path / "boxes.safetensors"
+    save_model(create_model("ghostnet_boxes", width=0.25), path, {"preprocessing": preprocessing(size=96)})
+    with pytest.raises(SystemExit):
+        main(["complexity", str(path), "--json", "-"])
+    assert json.loads(capsys.readouterr().out)["results"][0]["input"] == 96
 
 
 def test_command(capsys, tmp_path):

@@ -15,7 +15,7 @@ from pixeldiff.weights import cards
 if TYPE_CHECKING:
     from torch import nn
 
-SIDE = 224
+SIDE = 224  # of networks for edges, which take any size
 
 
 @click.command()
@@ -24,7 +24,7 @@ SIDE = 224
     "--input",
     "side",
     type=click.IntRange(min=1),
-    help="Side of the picture. [default: 224; a network for faces takes 112x96 only]",
+    help="Side of the picture. [default: the model's input size; 224 for edges; a network for faces takes 112x96 only]",
 )
 @click.option("--width", type=float, help="Another width: a factor for ResNets, channels for PiDiNets.")
 @_json.option
@@ -35,10 +35,10 @@ def complexity(model: str, side: int | None, width: float | None, json_target: s
     try:
         from pixeldiff.models.counting import count_layers
 
-        network = _network(model, width)
+        network, own = _network(model, width)
     except ImportError as error:
         raise MissingExtra("train", "complexity", error.name) from error
-    size = _size(network, side)
+    size = _size(own, side)
     records = count_layers(network, *size)
     result = {"name": model, "input": size[0] if size[0] == size[1] else list(size), **as_json(records)}
     _json.write(json_target, "complexity", [result], overwrite=overwrite)
@@ -46,26 +46,31 @@ def complexity(model: str, side: int | None, width: float | None, json_target: s
         click.echo(as_text(records))
 
 
-def _size(network: nn.Module, side: int | None) -> tuple[int, int]:
-    """Height and width of the picture: what is asked for, what the network takes, or a square as on ImageNet."""
-    from pixeldiff.models.saving import describe_model
+def _size(own: Any, side: int | None) -> tuple[int, int]:
+    """Height and width of the picture: what is asked for, the network's own size, or a square as on ImageNet."""
+    if side is None and isinstance(own, list):
+        return own[0], own[1]
+    square = side or own or SIDE
+    return square, square
 
-    own = describe_model(network)["preprocessing"].get("size")
-    return (own[0], own[1]) if side is None and isinstance(own, list) else (side or SIDE, side or SIDE)
 
+def _network(model: str, width: float | None) -> tuple[nn.Module, Any]:
+    """A file's network, or the one of that name, perhaps of another width and without memory for its weights.
 
-def _network(model: str, width: float | None) -> nn.Module:
-    """A file's network, or the one of that name, perhaps of another width and without memory for its weights."""
+    Its input size, too: a side, height and width, or None for networks that take any size.
+    """
     import torch
 
     from pixeldiff.models import create_model
-    from pixeldiff.models.saving import load_model
+    from pixeldiff.models.saving import describe_model, load_with_description
 
     if width is None and (Path(model).suffix or model in cards()):
-        return load_model(model)
+        network, described = load_with_description(model)
+        return network, described["preprocessing"].get("size")
     options: dict[str, Any] = {} if width is None else {"width": int(width) if width.is_integer() else width}
     try:
         with torch.device("meta"):
-            return create_model(model, **options)
+            network = create_model(model, **options)
+        return network, describe_model(network)["preprocessing"].get("size")
     except RuntimeError as error:
         raise UserError(f"{model} of width {width} has too many weights; give a smaller --width") from error

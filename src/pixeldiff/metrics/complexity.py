@@ -4,10 +4,11 @@ The counting rule, chosen so that the paper's tables come out (section 7.2; thei
 
 - FLOPs: one per multiply-add of a float convolution (pixel differences are folded first, so radial counts 5x5).
   Per element, 1 for a batch norm that an activation follows (its shift merges into the next one), 2 for the batch norm
-  of a shortcut, 2 for RPReLU. ReLU, pooling, additions, upsampling and sigmoid count 0.
+  of a shortcut, 2 for RPReLU, 1 for PReLU. ReLU, pooling, additions, upsampling and sigmoid count 0.
 - BOPs: one per product of two signs, borders counted as if they were full.
 - OPs = FLOPs + BOPs / 64.
-- Parameters: binary ones have 1 bit, all others (batch norm: scale and shift; RPReLU: 3 per channel) have 32.
+- Parameters: binary ones have 1 bit, all others (batch norm: scale and shift; RPReLU: 3 per channel;
+  PReLU: 1) have 32.
   Memory is in 10^6 bits. The last linear layer is listed, but it is in no total, as in the paper.
 """
 

@@ -18,6 +18,7 @@ from pixeldiff.nn.ops import kind_name
 BATCH_NORM_FLOPS = 1
 SHORTCUT_NORM_FLOPS = 2
 RPRELU_FLOPS = 2
+PRELU_FLOPS = 1
 
 
 def count_layers(model: nn.Module, height: int, width: int | None = None) -> list[LayerRecord]:
@@ -29,6 +30,8 @@ def count_layers(model: nn.Module, height: int, width: int | None = None) -> lis
     shapes = copy.deepcopy(model).to("meta").eval()
     for name, module in shapes.named_modules():
         count = next((count for kind, count in _COUNTERS.items() if isinstance(module, kind)), None)
+        if count is None and next(module.parameters(recurse=False), None) is not None:
+            count = _unknown
         if count and not _inside_binary(shapes, name):
             module.register_forward_hook(_hook(name, count, records))
     try:
@@ -85,6 +88,20 @@ def _rprelu(name: str, layer: RPReLU, shape: tuple[int, ...], elements: int) -> 
     return LayerRecord(name, "RPReLU", shape, RPRELU_FLOPS * elements, fp_params=_params(layer))
 
 
+def _prelu(name: str, layer: nn.PReLU, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    return LayerRecord(name, "PReLU", shape, PRELU_FLOPS * elements, fp_params=_params(layer))
+
+
+def _norm_1d(name: str, norm: nn.BatchNorm1d, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    """Behind the last linear layer, and like that in no total."""
+    return LayerRecord(name, "batch norm", shape, BATCH_NORM_FLOPS * elements, fp_params=_params(norm), counted=False)
+
+
+def _unknown(name: str, layer: nn.Module, shape: tuple[int, ...], elements: int) -> LayerRecord:
+    known = ", ".join(kind.__name__ for kind in _COUNTERS)
+    raise UserError(f"no rule counts {name}, a {type(layer).__name__} with weights; layers that count are {known}")
+
+
 def _linear(name: str, layer: nn.Linear, shape: tuple[int, ...], elements: int) -> LayerRecord:
     return LayerRecord(name, "linear", shape, elements * layer.in_features, fp_params=_params(layer), counted=False)
 
@@ -93,6 +110,8 @@ _COUNTERS: dict[type[nn.Module], Callable[..., LayerRecord]] = {
     nn.Conv2d: _conv,
     BinaryPDConv2d: _binary,
     nn.BatchNorm2d: _norm,
+    nn.BatchNorm1d: _norm_1d,
     RPReLU: _rprelu,
+    nn.PReLU: _prelu,
     nn.Linear: _linear,
 }
