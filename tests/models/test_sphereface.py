@@ -40,7 +40,7 @@ def test_binary_counts(changes, binary, bops):
 
 def test_there_are_twenty_convolutions():
     for name in (name for name in list_models() if name.startswith("sphereface20")):
-        model = create_model(name, width=1 / 16, embedding=8)
+        model = create_model(name, width=1 / 8, embedding=8)
         large = [
             m for m in model.modules()
             if isinstance(m, BinaryPDConv2d) or (isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3))
@@ -60,6 +60,12 @@ def test_every_kind_gives_embeddings_that_learn(name, kind):
     model.head(y, torch.tensor([0, 2]), 4, 5.0).sum().backward()
     missing = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
     assert missing == []
+
+
+@pytest.mark.parametrize(("share", "differing"), [(0.2, 0), (0.34, 1)])
+def test_rgb_sees_differences_where_the_share_has_one_of_its_channels(share, differing):
+    first = create_model("sphereface20", width=1 / 8, embedding=4, kind="central", share=share).stages[0][0]
+    assert getattr(first, "differing", 0) == differing
 
 
 def test_mistakes_are_told():

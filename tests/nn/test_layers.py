@@ -1,10 +1,13 @@
 """PDConv2d against the definition as loops, as a drop-in nn.Conv2d, and inside other networks."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
 from pixeldiff.errors import UserError
+from pixeldiff.nn.binary import BinaryPDConv2d
 from pixeldiff.nn.layers import CDCM, CSAM, PDConv2d, fuse, replace_convs
 from pixeldiff.nn.ops import PixelPairs, pixel_pairs
 
@@ -109,7 +112,9 @@ def test_share_zero_is_the_plain_convolution():
     model = nn.Sequential(conv)
     x = torch.randn(1, 4, 6, 6)
     expected = conv(x)
-    replace_convs(model, "radial", share=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert replace_convs(model, "radial", share=0.0) == {"0": 0}
     torch.testing.assert_close(model(x), expected)
 
 
@@ -120,17 +125,56 @@ def test_replace_convs_keeps_shapes_and_weights(kind):
     )
     weights = [p.clone() for p in model.parameters()]
     shape = model(torch.randn(2, 3, 21, 17)).shape
-    assert replace_convs(model, kind, share=0.5) == ["0", "3.0"]
+    assert replace_convs(model, kind, share=0.5) == {"0": 1, "3.0": 4}
     assert [type(m) for m in model.modules() if isinstance(m, nn.Conv2d)] == [PDConv2d, nn.Conv2d, PDConv2d]
     assert model(torch.randn(2, 3, 21, 17)).shape == shape
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+
+
+def test_replace_convs_says_what_it_does_not_change():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1))
+    stem, x = model[0], torch.randn(1, 3, 7, 9)
+    expected = stem(x)
+    with pytest.warns(UserWarning, match=r"1 of 2 layers see no differences, 0 is the first: share=0\.2 of its 3"):
+        assert replace_convs(model, "radial", share=0.2) == {"0": 0, "1": 1}
+    assert model[0] is stem
+    torch.testing.assert_close(model[0](x), expected, rtol=0, atol=0)
+    assert isinstance(model[1], PDConv2d)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_replace_convs_checks_the_share(share):
+    with pytest.raises(UserError, match="0 to 1"):
+        replace_convs(nn.Sequential(nn.Conv2d(3, 3, 3)), "central", share=share)
+
+
+@pytest.mark.parametrize("layer", [PDConv2d, BinaryPDConv2d])
+@pytest.mark.parametrize(("channels", "least"), [(3, 0.3334), (4, 0.25), (7, 0.1429)])
+def test_a_share_that_rounds_to_no_channel_is_an_error(layer, channels, least):
+    with pytest.raises(UserError, match=f"of {channels} input channels rounds down to none.*share of {least}"):
+        layer(channels, 8, 3, share=least - 0.01)
+    assert layer(channels, 8, 3, share=least).differing == 1
+    assert layer(channels, 8, 3, share=0.0).differing == 0
+    layer(channels, 8, 3, kind="vanilla", share=0.01)
+
+
+def test_the_default_share_of_binary_layers_needs_five_channels():
+    with pytest.raises(UserError, match="rounds down to none"):
+        BinaryPDConv2d(3, 8)
+    assert BinaryPDConv2d(5, 8).differing == 1
+
+
+@pytest.mark.parametrize("kind", ["central", "angular", "radial"])
+def test_a_kernel_of_one_pixel_has_no_differences(kind):
+    with pytest.raises(UserError, match=f"1x1 kernel of kind {kind} has no differences"):
+        PDConv2d(4, 4, 1, kind=kind)
 
 
 def test_a_layer_in_two_places_stays_one_layer():
     torch.manual_seed(0)
     conv = nn.Conv2d(3, 3, 3, padding=1)
     model = nn.Sequential(conv, nn.ReLU(), nn.Sequential(conv))
-    assert replace_convs(model, "central") == ["0", "2.0"]
+    assert replace_convs(model, "central") == {"0": 3, "2.0": 3}
     assert isinstance(model[0], PDConv2d)
     assert model[0] is model[2][0]
     fused = fuse(model)
@@ -145,14 +189,14 @@ def test_replace_convs_leaves_subclasses_alone_unless_named():
         pass
 
     model = nn.Sequential(Own(3, 3, 3), nn.Conv2d(3, 3, 3))
-    assert replace_convs(model, "central") == ["1"]
-    assert replace_convs(model, "central", layers=["0"]) == ["0"]
+    assert replace_convs(model, "central") == {"1": 3}
+    assert replace_convs(model, "central", layers=["0"]) == {"0": 3}
 
 
 def test_replace_convs_takes_names_or_a_test():
     model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3))
-    assert replace_convs(model, "angular", layers=["1"]) == ["1"]
-    assert replace_convs(model, "central", layers=lambda name, conv: name == "2") == ["2"]
+    assert replace_convs(model, "angular", layers=["1"]) == {"1": 3}
+    assert replace_convs(model, "central", layers=lambda name, conv: name == "2") == {"2": 3}
     with pytest.raises(UserError, match=r"no nn\.Conv2d named 9"):
         replace_convs(model, "central", layers=["9"])
     with pytest.raises(UserError, match=r"wrap a bare convolution in nn\.Sequential"):

@@ -23,7 +23,7 @@ from pixeldiff import image
 from pixeldiff.data.cifar import SIDE
 from pixeldiff.errors import UserError
 from pixeldiff.nn.binary import ACTIVATIONS, FIXED_LBP, BinaryPDConv2d, ReplicaPool, RPReLU
-from pixeldiff.nn.layers import PDConv2d, differing_channels
+from pixeldiff.nn.layers import PDConv2d, check_share
 from pixeldiff.nn.ops import pixel_pairs
 
 TASK = "classes"
@@ -54,7 +54,7 @@ class BiPiDiNetConfig:
         if self.fixed_lbp is not None:
             check_choice("fixed_lbp", self.fixed_lbp, FIXED_LBP)
         pixel_pairs(self.kind)
-        differing_channels(self.share, 1)
+        check_share(self.share)
         differences = self.kind != "vanilla"
         if differences != (self.share > 0):
             raise UserError(

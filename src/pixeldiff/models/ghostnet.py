@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.nn.layers import differing_channels, replace_convs
+from pixeldiff.nn.layers import check_share, replace_convs
 from pixeldiff.nn.ops import pixel_pairs
 
 TASK = "boxes"  # as the body of a detector; no shipped task runs float classifiers
@@ -62,7 +62,7 @@ class GhostNetConfig:
 
 def check_differences(kind: str, share: float) -> None:
     pixel_pairs(kind)
-    differing_channels(share, 1)
+    check_share(share)
     if (kind != "vanilla") != (share > 0):
         raise UserError(
             f"kind {kind!r} with share {share:g} would do nothing; give a kind of differences and a share above 0, or "

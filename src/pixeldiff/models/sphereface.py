@@ -24,7 +24,7 @@ from pixeldiff import image
 from pixeldiff.errors import UserError
 from pixeldiff.models.bipidinet import BinaryUnit, check_choice, float_conv, projection
 from pixeldiff.nn.binary import ACTIVATIONS, BinaryPDConv2d, RPReLU
-from pixeldiff.nn.layers import differing_channels
+from pixeldiff.nn.layers import check_share
 from pixeldiff.nn.margin import AngularMargin
 from pixeldiff.nn.ops import pixel_pairs
 
@@ -51,7 +51,7 @@ class SphereFaceConfig:
         check_choice("architecture", self.architecture, ARCHITECTURES)
         check_choice("activation", self.activation, ACTIVATIONS)
         pixel_pairs(self.kind)
-        differing_channels(self.share, 1)
+        check_share(self.share)
         if (self.kind != "vanilla") != (self.share > 0):
             raise UserError(
                 f"kind {self.kind!r} with share {self.share:g} would do nothing; kind 'vanilla' has share 0, any "
@@ -125,7 +125,9 @@ class SphereFace(nn.Module):
 
 
 def _float(in_channels: int, channels: int, stride: int, config: SphereFaceConfig) -> list[nn.Module]:
-    conv = float_conv(in_channels, channels, stride, config.kind, config.share)
+    # The few channels of RGB see no differences where the share rounds to none of them.
+    kind = config.kind if in_channels > 3 or int(config.share * in_channels) else "vanilla"
+    conv = float_conv(in_channels, channels, stride, kind, config.share)
     nn.init.xavier_uniform_(conv.weight)
     return [conv, nn.PReLU(channels)]
 

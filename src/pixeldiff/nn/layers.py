@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -21,10 +22,27 @@ def _pair(value: Pair) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
-def differing_channels(share: float, channels: int) -> int:
-    """How many of the channels, counted from the first, see differences: floor(share * channels)."""
+def check_share(share: float) -> None:
     if not 0.0 <= share <= 1.0:
         raise UserError(f"share is the part of the input channels with differences, 0 to 1, got {share}")
+
+
+def differing_channels(share: float, channels: int) -> int:
+    """Return how many of the channels, counted from the first, see differences: floor(share * channels).
+
+    A share above 0 that rounds to none of the channels is an error.
+    """
+    check_share(share)
+    differing = _whole_channels(share, channels)
+    if share > 0 and channels > 0 and not differing:
+        raise UserError(
+            f"share={share:g} of {channels} input channels rounds down to none with differences; "
+            f"give a share of {math.ceil(1e4 / channels) / 1e4:g} or more, or share=0 for plain pixels"
+        )
+    return differing
+
+
+def _whole_channels(share: float, channels: int) -> int:
     return math.floor(share * channels + 1e-9)  # 0.29 * 100 is 28.999...
 
 
@@ -57,8 +75,11 @@ class PDConv2d(nn.Conv2d):
         height, width = _pair(kernel_size)
         if height != width:
             raise UserError(f"PDConv2d needs a square kernel, got {height}x{width}")
-        differing = differing_channels(share, in_channels)
         pairs = resolve_pairs(kind, height)
+        check_share(share)
+        differing = in_channels if kind == "vanilla" else differing_channels(share, in_channels)
+        if differing and not pairs.matrix().any():
+            raise UserError(f"a {height}x{height} kernel of kind {kind_name(kind)} has no differences; use nn.Conv2d")
         padding = _checked_padding(pairs, padding, _pair(stride), _pair(dilation))
         super().__init__(
             in_channels,
@@ -172,8 +193,11 @@ def replace_convs(
     kind: str | PixelPairs,
     share: float = 1.0,
     layers: Collection[str] | Callable[[str, nn.Conv2d], bool] | None = None,
-) -> list[str]:
-    """Put pixel differences into any network, in place, keeping its weights; returns the names replaced.
+) -> dict[str, int]:
+    """Put pixel differences into any network, in place, keeping its weights.
+
+    Returns the names of the chosen layers and how many input channels of each now see differences. Where `share` rounds
+    to none of a layer's channels, as in a layer that reads RGB, the layer is kept as it is, and a warning names it.
 
     `share` is the part of each layer's input channels that sees differences (the detector experiment of the paper).
     `layers` chooses: names as in `model.named_modules()`, or a test on (name, layer). By default every square
@@ -194,9 +218,17 @@ def replace_convs(
             raise UserError(f"no nn.Conv2d named {', '.join(unknown[:5])}; there are {', '.join(list(found)[:10])}")
     if "" in chosen:
         raise UserError("replace_convs replaces layers inside a model; wrap a bare convolution in nn.Sequential")
-    wanted = dict.fromkeys(found[name] for name in chosen)
+    check_share(share)
+    changed = {name: 0 if kind == "vanilla" else _whole_channels(share, found[name].in_channels) for name in chosen}
+    wanted = dict.fromkeys(found[name] for name in chosen if changed[name])
     _replace(model, {layer: _with_differences(layer, kind, share) for layer in wanted})
-    return chosen
+    if share > 0 and (same := [name for name, channels in changed.items() if not channels]):
+        warnings.warn(
+            f"{len(same)} of {len(changed)} layers see no differences, {same[0]} is the first: share={share:g} of its "
+            f"{found[same[0]].in_channels} input channels rounds down to none; choose a larger share, or other layers",
+            stacklevel=2,
+        )
+    return changed
 
 
 def _takes_differences(conv: nn.Conv2d) -> bool:

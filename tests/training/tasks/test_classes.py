@@ -242,7 +242,8 @@ RUNS = [(name, table) for name, file in FILES.items() for table in (file.runs or
 @pytest.mark.parametrize(("name", "table"), RUNS)
 def test_recipes_build_networks_for_their_data(name: str, table: dict) -> None:
     recipe = parse_recipe(table)
-    model = create_model(**(recipe.model | {"width": 0.125}))
+    with torch.device("meta"):
+        model = create_model(**(recipe.model | {"width": 0.25}))
     assert (model.config.stem, model.config.classes) == {"cifar100": ("cifar", 100), "folder": ("imagenet", 1000)}[
         recipe.data.dataset
     ]
