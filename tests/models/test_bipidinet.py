@@ -9,7 +9,8 @@ from pixeldiff.models import create_model, list_models
 from pixeldiff.models.bipidinet import VARIANTS
 from pixeldiff.models.saving import load_model, save_model
 from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool
-from pixeldiff.nn.layers import PDConv2d
+from pixeldiff.nn.layers import PDConv2d, replace_convs
+from pixeldiff.nn.ops import pixel_pairs
 
 BINARY = ["resnet18_binary", "resnet18_bipdc", "bipidinet18"]
 
@@ -138,3 +139,22 @@ def test_replica_pool_needs_even_sizes():
 def test_one_batch_norm_per_branch():
     norms = [sum(isinstance(m, nn.BatchNorm2d) for m in c.modules()) for c in convs("bipidinet18")]
     assert norms == [1] + [2] * 15
+
+
+@pytest.mark.parametrize("name", ["resnet18_bipdc_cifar", "sphereface20_bipdc", "ghostnet", "ghostnet_boxes"])
+def test_a_kind_is_one_that_a_weights_file_can_name(name):
+    pairs = pixel_pairs("central")
+    with pytest.raises(UserError, match=r"the kind of a network is a name, vanilla, .*replace_convs\(model, pairs\)"):
+        create_model(name, kind=pairs, share=0.5)
+    with pytest.raises(UserError, match=r"unknown kind 'diagonal'; use one of vanilla, central, angular, radial$"):
+        create_model(name, kind="diagonal", share=0.5)
+    for wrong in (None, 3, ["central"], {"kernel_size": 3}):
+        with pytest.raises(UserError, match="unknown kind"):
+            create_model(name, kind=wrong, share=0.5)
+
+
+def test_pixel_pairs_go_into_a_network_through_replace_convs():
+    model = create_model("resnet18_cifar", width=0.125)
+    changed = replace_convs(model, pixel_pairs("angular"), share=0.5)
+    assert min(changed.values()) == 1
+    assert model(torch.randn(1, 3, 32, 32)).shape == (1, 100)

@@ -24,7 +24,8 @@ from pixeldiff.data.cifar import SIDE
 from pixeldiff.errors import UserError
 from pixeldiff.nn.binary import ACTIVATIONS, FIXED_LBP, BinaryPDConv2d, ReplicaPool, RPReLU
 from pixeldiff.nn.layers import PDConv2d, check_share
-from pixeldiff.nn.ops import pixel_pairs
+from pixeldiff.nn.ops import PixelPairs, pixel_pairs
+from pixeldiff.weights.pairs import KINDS
 
 TASK = "classes"
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
@@ -53,7 +54,7 @@ class BiPiDiNetConfig:
         check_choice("activation", self.activation, ACTIVATIONS)
         if self.fixed_lbp is not None:
             check_choice("fixed_lbp", self.fixed_lbp, FIXED_LBP)
-        pixel_pairs(self.kind)
+        check_kind(self.kind)
         check_share(self.share)
         differences = self.kind != "vanilla"
         if differences != (self.share > 0):
@@ -89,6 +90,16 @@ def check_choice(field: str, value: object, choices: object) -> None:
     """An error unless a config's value is one of those that there are."""
     if value not in list(choices):  # type: ignore[call-overload]
         raise UserError(f"unknown {field} {value!r}; use one of {', '.join(map(str, choices))}")  # type: ignore[call-overload]
+
+
+def check_kind(kind: object) -> None:
+    """An error unless a config's kind of differences has a name: a config is written into weights files."""
+    if isinstance(kind, PixelPairs):
+        raise UserError(
+            f"the kind of a network is a name, {', '.join(KINDS)}, because weights files hold it; give a PixelPairs to "
+            "layers: PDConv2d, BinaryPDConv2d, or replace_convs(model, pairs) on a network without differences"
+        )
+    check_choice("kind", kind, KINDS)
 
 
 _KINDS = {

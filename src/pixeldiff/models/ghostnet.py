@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
+from pixeldiff.models.bipidinet import check_kind
 from pixeldiff.nn.layers import check_share, replace_convs
-from pixeldiff.nn.ops import pixel_pairs
 
 TASK = "boxes"  # as the body of a detector; no shipped task runs float classifiers
 # kernel, channels between the Ghost modules, channels, squeeze-and-excitation, stride
@@ -61,7 +61,7 @@ class GhostNetConfig:
 
 
 def check_differences(kind: str, share: float) -> None:
-    pixel_pairs(kind)
+    check_kind(kind)
     check_share(share)
     if (kind != "vanilla") != (share > 0):
         raise UserError(

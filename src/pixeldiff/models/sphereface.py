@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.models.bipidinet import BinaryUnit, check_choice, float_conv, projection
+from pixeldiff.models.bipidinet import BinaryUnit, check_choice, check_kind, float_conv, projection
 from pixeldiff.nn.binary import ACTIVATIONS, BinaryPDConv2d, RPReLU
 from pixeldiff.nn.layers import check_share
 from pixeldiff.nn.margin import AngularMargin
-from pixeldiff.nn.ops import pixel_pairs
 
 TASK = "faces"
 ARCHITECTURES = ("float", "binary")
@@ -50,7 +49,7 @@ class SphereFaceConfig:
     def __post_init__(self) -> None:
         check_choice("architecture", self.architecture, ARCHITECTURES)
         check_choice("activation", self.activation, ACTIVATIONS)
-        pixel_pairs(self.kind)
+        check_kind(self.kind)
         check_share(self.share)
         if (self.kind != "vanilla") != (self.share > 0):
             raise UserError(
