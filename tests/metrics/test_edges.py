@@ -131,6 +131,12 @@ def test_truth_without_a_boundary_has_no_scores():
         summarise([counts])
 
 
+@pytest.mark.parametrize("thresholds", [[85.0, 170.0], [0.5, float("nan")], [-0.1], [], [[0.5]]])
+def test_thresholds_lie_in_0_to_1(thresholds):
+    with pytest.raises(UserError, match="values from 0 to 1"):
+        evaluate_image(np.zeros((9, 9), np.float32), [np.eye(9, dtype=bool)], thresholds)
+
+
 def test_crispness():
     line = np.zeros((40, 40), np.float32)
     line[20] = 1

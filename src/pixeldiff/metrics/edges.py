@@ -36,7 +36,10 @@ def threshold_values(thresholds: int | Sequence[float]) -> Floats:
         if thresholds < 1:
             raise UserError(f"thresholds is a number of thresholds, at least 1, got {thresholds}")
         return np.arange(1, thresholds + 1) / (thresholds + 1)
-    return np.asarray(thresholds, dtype=np.float64)
+    values = np.asarray(thresholds, dtype=np.float64)
+    if values.ndim != 1 or not values.size or not ((values >= 0) & (values <= 1)).all():
+        raise UserError(f"thresholds are a number of them, or values from 0 to 1, got {thresholds!r}")
+    return values
 
 
 def lowest_levels(values: Floats) -> list[int]:
