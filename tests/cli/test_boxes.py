@@ -65,7 +65,8 @@ def test_drawing_changes_no_boxes(tmp_path, network, capsys):
     assert drawn == kept == alone
     rows = json.loads(make_rows(ObjectDetector(network), path.read_bytes(), "p.jpg", 0.3))
     assert rows == [{key: one[key] for key in rows[0]} for one in alone]
-    with Image.open(io.BytesIO(make_drawn(ObjectDetector(network), path.read_bytes(), "p.jpg", 0.3, "")[""])) as picture:
+    drawn = make_drawn(ObjectDetector(network), path.read_bytes(), "p.jpg", 0.3, "")[""]
+    with Image.open(io.BytesIO(drawn)) as picture:
         assert np.array_equal(picture, Image.open(tmp_path / "p.boxes.jpg"))
     for make, more in ((make_rows, ()), (make_drawn, ("",))):
         with pytest.raises(UserError, match=r"^p\.jpg is not a picture"):
