@@ -42,7 +42,7 @@ lint: $(VENV)/test
 
 CPP := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.inl')
 
-# The C++ kernels under the address and undefined-behaviour sanitizers; needs cmake and a compiler, no Python.
+# The C++ kernels under the address and undefined-behavior sanitizers; needs cmake and a compiler, no Python.
 check-native:
 	cmake -S . -B build/check -DPIXELDIFF_SANITIZE=ON
 	cmake --build build/check --parallel
@@ -68,7 +68,7 @@ docs: .venv-docs/tools
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 	@echo "Put build/site on any static host, or look at it: python3 -m http.server --directory build/site"
 
-# The pictures of docs/gallery.md, by the commands on that page.
+# The images of docs/gallery.md, by the commands on that page.
 gallery: $(VENV)/plain
 	rm -rf docs/images/gallery
 	cd docs/images && grep '^pixeldiff ' ../gallery.md | PATH="$(abspath $(VENV))/bin:$$PATH" sh -e

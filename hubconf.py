@@ -20,7 +20,7 @@ def _entry(name: str) -> Callable[..., Any]:
         return create_model(name, pretrained=pretrained, **changes)
 
     build.__name__ = name
-    build.__doc__ = f"The edge network {name}: normalised RGB (N, 3, H, W) in, edge logits (N, 1, H, W) out."
+    build.__doc__ = f"The edge network {name}: normalized RGB (N, 3, H, W) in, edge logits (N, 1, H, W) out."
     return build
 
 

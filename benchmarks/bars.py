@@ -1,10 +1,10 @@
-"""Is anything slower than it was? Ratios of two contenders of the same run against recorded floors.
+"""Is anything slower than it was? Ratios of two baselines of the same run against recorded floors.
 
     make bars            # or: python benchmarks/bars.py [--json bars.json]
 
-A ratio says how many times quicker ours is. Contenders take turns on one thread and CPU time is compared, so that the
+A ratio says how many times quicker ours is. Baselines take turns on one thread and CPU time is compared, so that the
 machine and its other work matter little. benchmarks/floors.json keeps the floors, some two thirds of what was
-measured; below one of them the exit code is 1. No data set is needed: the picture is the repository's own. Needs the
+measured; below one of them the exit code is 1. No data set is needed: the image is the repository's own. Needs the
 extra `train`.
 """
 
@@ -33,18 +33,18 @@ import packed  # noqa: E402
 import training  # noqa: E402
 
 FLOORS = HERE / "floors.json"
-PICTURE = HERE.parent / "docs/images/coffee.jpg"
+IMAGE = HERE.parent / "docs/images/coffee.jpg"
 
 
 def engine(turns: int = 7) -> float:
     """Our engine and ONNX Runtime on tiny."""
-    from pixeldiff.runtime.bench import synthetic_picture
+    from pixeldiff.jobs.bench import synthetic_image
 
     with tempfile.TemporaryDirectory() as folder:
         _, trained, graph = edges_engine.files("tiny", Path(folder))
-        runs = edges_engine.contenders(trained, graph, 1)
-        picture = synthetic_picture(321, 481).astype(np.float32).transpose(2, 0, 1)[None] / 255
-        return edges_engine.compare(runs, np.ascontiguousarray(picture), turns)["onnxruntime"]["cpu_ratio"]
+        runs = edges_engine.baselines(trained, graph, 1)
+        image = synthetic_image(321, 481).astype(np.float32).transpose(2, 0, 1)[None] / 255
+        return edges_engine.compare(runs, np.ascontiguousarray(image), turns)["onnxruntime"]["cpu_ratio"]
 
 
 def packed_layers(turns: int = 40) -> float:
@@ -60,9 +60,9 @@ def matching(turns: int = 1) -> float:
     from pixeldiff import EdgeDetector, _native
     from pixeldiff.edgemap import nms, to_8_bit
 
-    picture, other = (EdgeDetector(name, threads=1)(PICTURE)[100:260, 150:390] for name in ("tiny", "small"))
+    image, other = (EdgeDetector(name, threads=1)(IMAGE)[100:260, 150:390] for name in ("tiny", "small"))
     truths = np.stack([_native.thin((other >= level).view(np.uint8)) for level in (0.3, 0.6)])
-    given = (to_8_bit(nms(picture)), truths, edges_eval.radius_of(picture))
+    given = (to_8_bit(nms(image)), truths, edges_eval.radius_of(image))
     return ratio(lambda: edges_eval.count_afresh(*given), lambda: edges_eval.count_all(*given), turns)
 
 
@@ -77,7 +77,7 @@ def loop(rounds: int = 3) -> float:
 
 
 def steps(variant: str, count: int = 4) -> float:
-    """Pictures per CPU second of a variant of benchmarks/training.py, on random windows."""
+    """Images per CPU second of a variant of benchmarks/training.py, on random windows."""
     from pixeldiff.models import create_model
     from pixeldiff.nn.layers import PDConv2d
     from pixeldiff.training.processes import keep_memory
@@ -90,10 +90,10 @@ def steps(variant: str, count: int = 4) -> float:
         PDConv2d._is_radial_depthwise = lambda self: False  # type: ignore[method-assign]
     layout = torch.channels_last if options["channels_last"] else torch.contiguous_format
     model = create_model("tiny").to(memory_format=layout)  # type: ignore[call-overload]
-    pictures = torch.rand(options["batch"], 3, 320, 320).to(memory_format=layout)
+    images = torch.rand(options["batch"], 3, 320, 320).to(memory_format=layout)
 
     def step() -> None:
-        loss = torch.nn.functional.softplus(model(pictures)).mean()
+        loss = torch.nn.functional.softplus(model(images)).mean()
         loss.backward()
 
     step()

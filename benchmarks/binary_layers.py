@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import torch
 from torch import nn
 
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 from pixeldiff.machine import describe
 from pixeldiff.nn.binary import BinaryPDConv2d
 
@@ -87,7 +87,7 @@ def main() -> None:
             print(f"{channels:3} channels, {side}x{side}, {clock}: conv {times['conv'][i]:.1f} ms  {words}", flush=True)
         result["layers"].append(row)  # type: ignore[attr-defined]
     if options.json:
-        write_whole(options.json, (json.dumps(result, indent=1) + "\n").encode())
+        atomic_write(options.json, (json.dumps(result, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

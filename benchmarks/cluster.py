@@ -1,13 +1,13 @@
 """What the claims about `--cluster` rest on: real nodes of Ray on this machine, killed and cut off; S3; memory; speed.
 
-    python benchmarks/cluster.py nodes|deaths|link|store|memory|throughput [--pictures N] [--json FILE]
+    python benchmarks/cluster.py nodes|deaths|link|store|memory|throughput [--images N] [--json FILE]
 
-nodes        two nodes, 1% of the pictures damaged: results are the local run's, the damaged ones are named
+nodes        two nodes, 1% of the images damaged: results are the local run's, the damaged ones are named
 deaths       kill -9 of a worker, of a node, of the driver; Ctrl-C: the same, and nothing is done twice
 link         the second node in a network namespace of its own, its link cut in mid-run (needs root)
 store        from and to an S3 endpoint on loopback (moto_server), by pyarrow's client
-memory       of driver and workers over 1,000 and 10,000 pictures
-throughput   pictures per second after start-up against the plain folder run, both on two cores, in one run
+memory       of driver and workers over 1,000 and 10,000 images
+throughput   images per second after start-up against the plain folder run, both on two cores, in one run
 
 Whatever appears in the target is compared, as it appears, with the file of the local run: a torn file would be seen.
 """
@@ -35,8 +35,8 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import addresses
+from pixeldiff.jobs.manifest import read_manifest
 from pixeldiff.machine import describe
-from pixeldiff.runtime.manifest import read_manifest
 
 PIXELDIFF = [sys.executable, "-m", "pixeldiff"]
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
@@ -53,16 +53,16 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def make_pictures(folder: Path, count: int, sides: tuple[int, int], damaged: bool = True) -> None:
-    """Pictures of mixed sizes in several folders: shapes and noise, every hundredth cut short."""
+def make_images(folder: Path, count: int, sides: tuple[int, int], damaged: bool = True) -> None:
+    """Images of mixed sizes in several folders: shapes and noise, every hundredth cut short."""
     rng = np.random.default_rng(0)
     for k in range(count):
         path = folder / f"{k % 7}" / f"{k:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         height, width = rng.integers(*sides, 2)
-        picture = rng.integers(0, 60, (height, width, 3), dtype=np.uint8)
-        picture[height // 4 : height // 2, width // 5 :] += np.uint8(150)
-        Image.fromarray(picture).save(path, quality=90)
+        image = rng.integers(0, 60, (height, width, 3), dtype=np.uint8)
+        image[height // 4 : height // 2, width // 5 :] += np.uint8(150)
+        Image.fromarray(image).save(path, quality=90)
         if damaged and k % 100 == 50:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
 
@@ -176,12 +176,12 @@ class Watch:
 
 
 class Bench:
-    def __init__(self, folder: Path, pictures: int, model: str) -> None:
-        self.folder, self.pictures = folder, pictures
+    def __init__(self, folder: Path, images: int, model: str) -> None:
+        self.folder, self.images = folder, images
         self.words = ["--model", model]
 
     def reference(self, sides: tuple[int, int] = (40, 200), damaged: bool = True) -> dict[str, bytes]:
-        make_pictures(self.folder / "photos", self.pictures, sides, damaged)
+        make_images(self.folder / "photos", self.images, sides, damaged)
         command = [*PIXELDIFF, "detect", "photos", "-o", "local", *self.words, "--threads", "2"]
         subprocess.run(command, cwd=self.folder, stderr=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         return contents(self.folder / "local")
@@ -203,7 +203,7 @@ class Bench:
         found = contents(self.folder / "far")
         rows = read_manifest(str(self.folder / "far")).to_pylist()
         bad = {Path(row["address"]).stem for row in rows if row["error"]}
-        wanted = {f"{k:06d}" for k in range(50, self.pictures, 100)}
+        wanted = {f"{k:06d}" for k in range(50, self.images, 100)}
         same = sum(found.get(name) == content for name, content in expected.items())
         return {
             "identical": same,
@@ -278,11 +278,11 @@ class Bench:
         return {"first": told, "second": again, "identical": same, "failed_rows": sum(bool(r["error"]) for r in rows)}
 
     def memory(self) -> dict[str, Any]:
-        """Largest memory, MB, of the driver and of a worker; of workers also after a tenth of the pictures."""
+        """Largest memory, MB, of the driver and of a worker; of workers also after a tenth of the images."""
         figures: dict[str, Any] = {}
-        for count in (self.pictures // 10, self.pictures):
+        for count in (self.images // 10, self.images):
             shutil.rmtree(self.folder / "photos", ignore_errors=True)
-            make_pictures(self.folder / "photos", count, (40, 120), damaged=False)
+            make_images(self.folder / "photos", count, (40, 120), damaged=False)
             with running() as cluster:
                 run = self.start(cluster.address, out=f"far-{count}")
                 driver = [0]
@@ -303,18 +303,18 @@ class Bench:
 
     def throughput(self) -> dict[str, Any]:
         """Rates after start-up: of the folder run in all, of the cluster run after its first results."""
-        make_pictures(self.folder / "photos", self.pictures, (300, 500), damaged=False)
+        make_images(self.folder / "photos", self.images, (300, 500), damaged=False)
         command = [*PIXELDIFF, "detect", "photos", "-o", "local", *self.words, "--threads", "2", "--json", "-"]
         rates: dict[str, list[float]] = {"folder": [], "cluster": []}
         with running() as cluster:
             for turn in range(3):
                 shutil.rmtree(self.folder / "local", ignore_errors=True)
                 done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
-                rates["folder"].append(self.pictures / json.loads(done.stdout)["seconds"])
+                rates["folder"].append(self.images / json.loads(done.stdout)["seconds"])
                 said, _ = self.start(cluster.address, out=f"far-{turn}").communicate()
-                rates["cluster"].append(json.loads(said)["results"][0]["pictures_per_second"])
+                rates["cluster"].append(json.loads(said)["results"][0]["images_per_second"])
         best = {name: max(own) for name, own in rates.items()}
-        return {"pictures_per_second": rates, "ratio_of_best": best["cluster"] / best["folder"]}
+        return {"images_per_second": rates, "ratio_of_best": best["cluster"] / best["folder"]}
 
 
 @contextlib.contextmanager
@@ -381,15 +381,15 @@ def resident(process: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("nodes", "deaths", "link", "store", "memory", "throughput"))
-    parser.add_argument("--pictures", type=int, help="[default: 2000; memory 10000; throughput 600]")
+    parser.add_argument("--images", type=int, help="[default: 2000; memory 10000; throughput 600]")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    pictures = given.pictures or {"memory": 10_000, "throughput": 600}.get(given.what, 2000)
+    images = given.images or {"memory": 10_000, "throughput": 600}.get(given.what, 2000)
     with tempfile.TemporaryDirectory(prefix="pixeldiff-") as folder:
-        figures = getattr(Bench(Path(folder), pictures, given.model), given.what)()
+        figures = getattr(Bench(Path(folder), images, given.model), given.what)()
     results = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
-    results[given.what] = {"pictures": pictures, **figures, "machine": describe(2, Path(__file__))}
+    results[given.what] = {"images": images, **figures, "machine": describe(2, Path(__file__))}
     print(json.dumps(results[given.what], indent=1))
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n")

@@ -1,6 +1,6 @@
-"""Seconds of one core for all 75 corruptions of one 481 x 321 picture, per kind; JSON on stdout.
+"""Seconds of one core for all 75 corruptions of one 481 x 321 image, per kind; JSON on stdout.
 
-python benchmarks/corruptions.py [PICTURE]
+python benchmarks/corruptions.py [IMAGE]
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from PIL import Image
 from pixeldiff import image
 from pixeldiff.robustness.corruptions import KINDS, SEVERITIES, corrupt
 
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "coffee.jpg"
+IMAGE = Path(__file__).parents[1] / "docs" / "images" / "coffee.jpg"
 
 
 def main() -> None:
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
-    picture = np.asarray(Image.fromarray(image.read(source)).resize((481, 321)))
+    source = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGE
+    photo = np.asarray(Image.fromarray(image.read(source)).resize((481, 321)))
     seconds = {}
     for kind in KINDS:
         start = time.process_time()
         for severity in SEVERITIES:
-            corrupt(picture, severity, kind)
+            corrupt(photo, severity, kind)
         seconds[kind] = round(time.process_time() - start, 3)
     json.dump(
         {"size": [481, 321], "cpu_seconds": seconds, "total": round(sum(seconds.values()), 2)}, sys.stdout, indent=1

@@ -4,8 +4,8 @@
     python benchmarks/edges_engine.py --threads 1 --turns 5 --networks tiny        # quick
     python benchmarks/edges_engine.py --agree BSDS500/images/test                  # distances of maps instead of times
 
-Contenders run in turns, so that other load on the machine meets all of them alike; figures are medians, and a ratio is
-the median of the ratios of neighbouring runs. Each turn begins when the process is at rest: threads of ONNX Runtime go
+Baselines run in turns, so that other load on the machine meets all of them alike; figures are medians, and a ratio is
+the median of the ratios of neighboring runs. Each turn begins when the process is at rest: threads of ONNX Runtime go
 on spinning after a run, on the core that the next contender would have. All compute in float32: OpenVINO would take
 bfloat16 where the CPU has it, and its maps would be wrong in the second digit. `cpu_ms` is CPU time of the whole
 process: under load it says more than the wall clock. `fma_share` is the part of the cores' multiply-adds that the
@@ -27,14 +27,14 @@ import torch
 from numpy.typing import NDArray
 
 from pixeldiff import _native, image
+from pixeldiff.detector import EdgeDetector
 from pixeldiff.export.onnx import export_onnx
+from pixeldiff.inference.backends import NativeNetwork
+from pixeldiff.jobs.bench import synthetic_image
 from pixeldiff.machine import describe
 from pixeldiff.models import create_model
 from pixeldiff.models.pidinet import PiDiNet
 from pixeldiff.models.saving import load_model, save_model
-from pixeldiff.runtime.bench import synthetic_picture
-from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.networks import NativeNetwork
 from pixeldiff.weights import FOLDER
 
 Floats = NDArray[np.float32]
@@ -54,7 +54,7 @@ def files(name: str, folder: Path) -> tuple[PiDiNet, Path, Path]:
     return model, trained, graph
 
 
-def contenders(trained: Path, graph: Path, threads: int) -> dict[str, Contender]:
+def baselines(trained: Path, graph: Path, threads: int) -> dict[str, Contender]:
     found: dict[str, Contender] = {
         "native": EdgeDetector(trained, threads).network.run,
         "onnxruntime": EdgeDetector(graph, threads).network.run,
@@ -134,9 +134,9 @@ def measure(names: Iterable[str], threads: Iterable[int], turns: int) -> dict[st
         for name in names:
             model, trained, graph = files(name, Path(folder))
             for count in threads:
-                runs = contenders(trained, graph, count)
+                runs = baselines(trained, graph, count)
                 for height, width in SIZES:
-                    batch = image.normalise(synthetic_picture(height, width), image.MEAN, image.STD)[None]
+                    batch = image.normalize(synthetic_image(height, width), image.MEAN, image.STD)[None]
                     own = compare(runs, batch, turns)
                     work = multiply_adds(model, (height, width)) / 1e6
                     for figures in own.values():
@@ -146,24 +146,24 @@ def measure(names: Iterable[str], threads: Iterable[int], turns: int) -> dict[st
     return {"peak_gmacs_per_core": round(peak, 1), "networks": report}
 
 
-def agreement(names: Iterable[str], pictures: Path, count: int) -> dict[str, Any]:
+def agreement(names: Iterable[str], images: Path, count: int) -> dict[str, Any]:
     """Largest distances of maps to the unfused torch network and to ONNX Runtime; every instruction set."""
     report: dict[str, Any] = {}
-    photos = sorted(pictures.glob("*.jpg"))[:count]
+    photos = sorted(images.glob("*.jpg"))[:count]
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             model, trained, graph = files(name, Path(folder))
             other = EdgeDetector(graph, 1).network
             worst: dict[str, float] = {}
             for place, photo in enumerate(photos):
-                picture = image.load(photo)
+                pixels = image.load(photo)
                 # Odd sides, and sides that are multiples of 8, in turns.
-                cut = (place % 7, place % 5) if place % 2 else (picture.shape[0] % 8, picture.shape[1] % 8)
-                picture = picture[cut[0] :, cut[1] :]
-                batch = image.normalise(picture, image.MEAN, image.STD)[None]
+                cut = (place % 7, place % 5) if place % 2 else (pixels.shape[0] % 8, pixels.shape[1] % 8)
+                pixels = pixels[cut[0] :, cut[1] :]
+                batch = image.normalize(pixels, image.MEAN, image.STD)[None]
                 with torch.inference_mode():
                     expected = torch.sigmoid(model(torch.from_numpy(batch))).numpy()
-                even = "multiples of 8" if not any(side % 8 for side in picture.shape[:2]) else "odd sides"
+                even = "multiples of 8" if not any(side % 8 for side in pixels.shape[:2]) else "odd sides"
                 found = {"onnxruntime from torch": other.run(batch)}
                 for kernels, network in _each_instruction_set(trained):
                     found[f"{kernels} from torch"] = own = network.run(batch)
@@ -176,7 +176,7 @@ def agreement(names: Iterable[str], pictures: Path, count: int) -> dict[str, Any
                     worst[key] = max(worst.get(key, 0), float(np.abs(maps - expected).max()))
             report[name] = {key: float(f"{value:.1e}") for key, value in sorted(worst.items())}
             print(name, json.dumps(report[name]), flush=True)
-    return {"pictures": len(photos), "networks": report}
+    return {"images": len(photos), "networks": report}
 
 
 def _each_instruction_set(trained: Path) -> Iterable[tuple[str, NativeNetwork]]:
@@ -195,12 +195,12 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--turns", type=int, default=30)
-    parser.add_argument("--agree", type=Path, metavar="PICTURES", help="compare maps of 20 pictures instead of times")
-    parser.add_argument("--pictures", type=int, default=20)
+    parser.add_argument("--agree", type=Path, metavar="IMAGES", help="compare maps of 20 images instead of times")
+    parser.add_argument("--images", type=int, default=20)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.agree:
-        report = agreement(options.networks, options.agree, options.pictures)
+        report = agreement(options.networks, options.agree, options.images)
     else:
         report = measure(options.networks, options.threads, options.turns)
     report = {"machine": describe(max(options.threads), Path(__file__)), **report}

@@ -2,11 +2,11 @@
 
     python benchmarks/edges_eval.py --maps MAPS --data BSDS500 [--quick] [--json FILE]
 
-MAPS is a folder of float maps (.npy) of the 200 test pictures. Single-thread times are CPU times, so that a busy
+MAPS is a folder of float maps (.npy) of the 200 test images. Single-thread times are CPU times, so that a busy
 machine disturbs them less; ratios come from one run.
-- agreement: one threshold and one annotator of each picture, counts and total distance against SciPy's exact solver;
-- carried: all thresholds of a picture against the same matcher started afresh at each, and against SciPy;
-- scaling: mosaics of real pictures, 0.1 to 2 megapixels, once with the tolerance of one picture (in pixels), once with
+- agreement: one threshold and one annotator of each image, counts and total distance against SciPy's exact solver;
+- carried: all thresholds of an image against the same matcher started afresh at each, and against SciPy;
+- scaling: mosaics of real images, 0.1 to 2 megapixels, once with the tolerance of one image (in pixels), once with
   max_dist of the growing diagonal, where the tolerance and with it the number of possible pairs per pixel grows;
 - whole: the test set with two workers, wall-clock, CPU time and peak memory of a process of its own.
 """
@@ -27,7 +27,7 @@ import numpy as np
 
 from pixeldiff import _native
 from pixeldiff.data.maps import read_map
-from pixeldiff.data.truth import find_truth
+from pixeldiff.data.truth import find_ground_truth
 from pixeldiff.edgemap import nms, to_8_bit
 from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, lowest_levels, threshold_values
@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.references import matching as reference
 
 LEVELS = lowest_levels(threshold_values(99))
-Picture = tuple[np.ndarray, np.ndarray]  # float map, stack of truths as uint8
+ImageArray = tuple[np.ndarray, np.ndarray]  # float map, stack of truths as uint8
 
 
 def cpu_seconds(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
@@ -49,22 +49,22 @@ def radius_of(edge_map: np.ndarray) -> float:
     return BSDS_MAX_DIST * float(np.hypot(*edge_map.shape))
 
 
-def load(maps: Path, data: Path) -> list[Picture]:
-    truths = find_truth(data / "groundTruth" / "test")
+def load(maps: Path, data: Path) -> list[ImageArray]:
+    truths = find_ground_truth(data / "groundTruth" / "test")
     return [(read_map(maps / f"{name}.npy"), np.stack(truths[name].load()).view(np.uint8)) for name in sorted(truths)]
 
 
-def agreement(pictures: list[Picture]) -> dict[str, int]:
+def agreement(images: list[ImageArray]) -> dict[str, int]:
     """Pairs of map and annotator whose pair count, matched pixels and cost equal SciPy's."""
     equal = 0
-    for k, (edge_map, truths) in enumerate(pictures):
+    for k, (edge_map, truths) in enumerate(images):
         level = LEVELS[(7 * k) % 99]
         truth = truths[k % len(truths)]
         mask = _native.thin((to_8_bit(nms(edge_map)) >= level).view(np.uint8))
         pairs, cost = _native.match(mask, truth, radius_of(edge_map), 2)
         matched, expected = reference.match(mask.astype(bool), truth.astype(bool), radius_of(edge_map), 2)
         equal += cost == expected and np.array_equal(np.sort(pairs[:, 0]), np.flatnonzero(matched))
-    return {"pairs": len(pictures), "equal": int(equal)}
+    return {"pairs": len(images), "equal": int(equal)}
 
 
 def count_all(levels: np.ndarray, truths: np.ndarray, radius: float) -> np.ndarray:
@@ -82,10 +82,10 @@ def count_scipy(levels: np.ndarray, truths: np.ndarray, radius: float) -> np.nda
     return np.array([reference.count(mask, list(truths.astype(bool)), radius) for mask in masks])
 
 
-def carried(pictures: list[Picture], with_scipy: int) -> dict[str, float]:
-    """CPU seconds per picture, thinning included; SciPy on the first few. All counts must be equal."""
+def carried(images: list[ImageArray], with_scipy: int) -> dict[str, float]:
+    """CPU seconds per image, thinning included; SciPy on the first few. All counts must be equal."""
     spent = {"carried": 0.0, "afresh": 0.0, "scipy": 0.0, "carried_for_scipy": 0.0}
-    for k, (edge_map, truths) in enumerate(pictures):
+    for k, (edge_map, truths) in enumerate(images):
         given = (to_8_bit(nms(edge_map)), truths, radius_of(edge_map))
         own, counts = cpu_seconds(count_all, *given)
         afresh, again = cpu_seconds(count_afresh, *given)
@@ -98,11 +98,11 @@ def carried(pictures: list[Picture], with_scipy: int) -> dict[str, float]:
             spent["scipy"] += seconds
             spent["carried_for_scipy"] += own
     return {
-        "pictures": len(pictures),
-        "carried_s": spent["carried"] / len(pictures),
-        "afresh_s": spent["afresh"] / len(pictures),
+        "images": len(images),
+        "carried_s": spent["carried"] / len(images),
+        "afresh_s": spent["afresh"] / len(images),
         "times_faster_than_afresh": spent["afresh"] / spent["carried"],
-        "scipy_pictures": with_scipy,
+        "scipy_images": with_scipy,
         "scipy_s": spent["scipy"] / with_scipy,
         "times_faster_than_scipy": spent["scipy"] / spent["carried_for_scipy"],
     }
@@ -112,11 +112,11 @@ def count_suppressed(edge_map: np.ndarray, truths: np.ndarray, radius: float) ->
     return count_all(to_8_bit(nms(edge_map)), truths, radius)
 
 
-def scaling(pictures: list[Picture], sides: tuple[int, ...]) -> list[dict[str, float]]:
+def scaling(images: list[ImageArray], sides: tuple[int, ...]) -> list[dict[str, float]]:
     """Microseconds per edge pixel (predicted at the lowest threshold, plus true, over annotators) of mosaics."""
-    # The same pictures at every size: their middles, one by one, four in one, all in one ...
+    # The same images at every size: their middles, one by one, four in one, all in one ...
     most = max(sides)
-    landscape = [(m, t[:4]) for m, t in pictures if m.shape == (321, 481) and len(t) >= 4][: most * most]
+    landscape = [(m, t[:4]) for m, t in images if m.shape == (321, 481) and len(t) >= 4][: most * most]
     parts = [[(m[40:281, 40:441], t[:, 40:281, 40:441]) for m, t in landscape]]
     for side in sides:
         each = side * side
@@ -124,10 +124,10 @@ def scaling(pictures: list[Picture], sides: tuple[int, ...]) -> list[dict[str, f
     rows = []
     for mosaics in parts:
         row: dict[str, float] = {"megapixels": mosaics[0][0].size / 1e6}
-        for kind in ("tolerance_of_one_picture", "tolerance_grows"):
+        for kind in ("tolerance_of_one_image", "tolerance_grows"):
             spent = pixels = 0.0
             for edge_map, truths in mosaics:
-                diagonal = np.hypot(321, 481) if kind == "tolerance_of_one_picture" else np.hypot(*edge_map.shape)
+                diagonal = np.hypot(321, 481) if kind == "tolerance_of_one_image" else np.hypot(*edge_map.shape)
                 radius = BSDS_MAX_DIST * float(diagonal)
                 stack = np.ascontiguousarray(truths)
                 seconds, counts = cpu_seconds(count_suppressed, edge_map, stack, radius)
@@ -138,8 +138,8 @@ def scaling(pictures: list[Picture], sides: tuple[int, ...]) -> list[dict[str, f
     return rows
 
 
-def _mosaic(pictures: list[Picture], side: int) -> Picture:
-    rows = [pictures[k * side : (k + 1) * side] for k in range(side)]
+def _mosaic(images: list[ImageArray], side: int) -> ImageArray:
+    rows = [images[k * side : (k + 1) * side] for k in range(side)]
     truths = [np.block([[t[a] for _, t in row] for row in rows]) for a in range(4)]
     return np.block([[m for m, _ in row] for row in rows]), np.stack(truths)
 
@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--maps", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--quick", action="store_true", help="few pictures, for a first look")
+    parser.add_argument("--quick", action="store_true", help="few images, for a first look")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     results: dict[str, Any] = {"machine": describe(2, Path(__file__))}
@@ -172,10 +172,10 @@ def main() -> None:
             given.json.write_text(json.dumps(results, indent=1) + "\n")
 
     keep("whole", whole(given.maps, given.data))  # first: a child starts with the memory of its parent
-    pictures = load(given.maps, given.data)
-    keep("scaling", scaling(pictures, (1, 2) if given.quick else (1, 2, 4)))
-    keep("agreement", agreement(pictures[:: 10 if given.quick else 1]))
-    keep("carried", carried(pictures[:: 100 if given.quick else 40], with_scipy=1))
+    images = load(given.maps, given.data)
+    keep("scaling", scaling(images, (1, 2) if given.quick else (1, 2, 4)))
+    keep("agreement", agreement(images[:: 10 if given.quick else 1]))
+    keep("carried", carried(images[:: 100 if given.quick else 40], with_scipy=1))
 
 
 if __name__ == "__main__":

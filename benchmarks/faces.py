@@ -3,7 +3,7 @@
 python benchmarks/faces.py [--width 1.0] [--threads 1] --json FILE
 
 One aligned face of 112 x 96, full width. "float" is SphereFace's float network, "packed" the binary ones with random
-weights (speed does not depend on them). Contenders run in turns; the times are CPU times of the process, which other
+weights (speed does not depend on them). Baselines run in turns; the times are CPU times of the process, which other
 load on the machine hardly changes, and ratios are of medians.
 """
 
@@ -23,12 +23,12 @@ import torch
 
 from pixeldiff import image
 from pixeldiff.export.packed import pack_model
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
+from pixeldiff.inference.onnx_session import open_session
+from pixeldiff.inference.packed import PackedNetwork
+from pixeldiff.inference.packed_file import read_packed
 from pixeldiff.machine import describe
 from pixeldiff.models import create_model
-from pixeldiff.runtime.engine import open_session
-from pixeldiff.runtime.packed import PackedNetwork
-from pixeldiff.runtime.packed_file import read_packed
 
 BINARY = {"vanilla": 0.0, "central": 0.2, "angular": 0.2, "radial": 0.2}  # kind -> share
 Contender = Callable[[], object]
@@ -56,11 +56,11 @@ def packed_network(kind: str, width: float, threads: int, folder: Path) -> tuple
     return lambda: network(x), path.stat().st_size
 
 
-def cpu_times(contenders: dict[str, Contender], turns: int) -> dict[str, float]:
+def cpu_times(baselines: dict[str, Contender], turns: int) -> dict[str, float]:
     """Median CPU milliseconds of a run, in turns."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+    times: dict[str, list[float]] = {name: [] for name in baselines}
     for turn in range(turns + 1):
-        for name, run in contenders.items():
+        for name, run in baselines.items():
             start = time.process_time()
             run()
             if turn:
@@ -77,11 +77,11 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        contenders = {"onnxruntime_float32": float_network(options.width, options.threads, folder)}
+        baselines = {"onnxruntime_float32": float_network(options.width, options.threads, folder)}
         sizes = {}
         for kind in BINARY:
-            contenders[kind], sizes[kind] = packed_network(kind, options.width, options.threads, folder)
-        times = cpu_times(contenders, options.turns)
+            baselines[kind], sizes[kind] = packed_network(kind, options.width, options.threads, folder)
+        times = cpu_times(baselines, options.turns)
     report = {
         "machine": describe(options.threads, Path(__file__)),
         "width": options.width,
@@ -90,7 +90,7 @@ def main() -> None:
         "file_bytes": sizes,
     }
     text = json.dumps(report, indent=2)
-    write_whole(options.json, text.encode())
+    atomic_write(options.json, text.encode())
     print(text)
 
 

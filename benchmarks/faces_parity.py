@@ -18,9 +18,9 @@ import numpy as np
 from pixeldiff.data.faces import read_pairs
 from pixeldiff.evaluation.faces import cosines, embed_items
 from pixeldiff.export.packed import pack_model
+from pixeldiff.inference.faces import FaceEmbedder
 from pixeldiff.metrics.faces import best_threshold
 from pixeldiff.models.saving import load_model
-from pixeldiff.runtime.faces import FaceEmbedder
 from pixeldiff.training.tasks.faces import embed, read_face
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     threshold = best_threshold(scores[1], pairs.same)
     report = {
         "weights": options.weights.name,
-        "pictures": len(ours),
+        "images": len(ours),
         "worst_deviation": float(np.abs(ours - theirs).max()),
         "pairs": len(pairs.same),
         "same_verdict": int(((scores[0] >= threshold) == (scores[1] >= threshold)).sum()),

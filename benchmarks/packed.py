@@ -4,11 +4,11 @@ python benchmarks/packed.py [--quick] [--threads N] --json FILE
 
 Layers: 3x3, stride 1, C -> C. Ours take floats and give floats: signs or differences packed, sums, two batch norms,
 RPReLU, shortcut, repacked signs. The others do less: ONNX Runtime and torch a bare float32 convolution, OpenVINO the
-sign and its BinaryConvolution. Contenders run in turns, in short blocks with a pause, so that other load and threads
+sign and its BinaryConvolution. Baselines run in turns, in short blocks with a pause, so that other load and threads
 that still spin meet all of them alike. Ratios are of the best times; medians are listed beside them. Bi-PDC against
-vanilla is the median ratio of neighbouring calls.
+vanilla is the median ratio of neighboring calls.
 
-Networks: 224x224, one picture. "twin" is the float32 network of the same topology (every binary layer a float
+Networks: 224x224, one image. "twin" is the float32 network of the same topology (every binary layer a float
 convolution with one batch norm), "float_resnet18" the ordinary float ResNet-18.
 """
 
@@ -32,7 +32,9 @@ from torch import Tensor, nn
 
 from pixeldiff import _native
 from pixeldiff.export.packed import pack_model
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
+from pixeldiff.inference.classes import Classifier
+from pixeldiff.inference.onnx_session import onnxruntime
 from pixeldiff.machine import describe
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model
@@ -40,19 +42,17 @@ from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.counting import count_layers
 from pixeldiff.nn.binary import RPReLU
 from pixeldiff.nn.ops import pixel_pairs
-from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.runtime.engine import onnxruntime
 
 SHAPES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, side
 NETWORKS = ("resnet18_binary", "resnet18_bipdc", "bipidinet18")
 Contender = Callable[[], object]
 
 
-def race(contenders: dict[str, Contender], blocks: int, per_block: int) -> dict[str, dict[str, float]]:
+def race(baselines: dict[str, Contender], blocks: int, per_block: int) -> dict[str, dict[str, float]]:
     """Best and median milliseconds of each contender, run in turns."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+    times: dict[str, list[float]] = {name: [] for name in baselines}
     for _ in range(blocks):
-        for name, run in contenders.items():
+        for name, run in baselines.items():
             time.sleep(0.003)  # threads of the one before stop spinning
             run()
             for _ in range(per_block):
@@ -66,7 +66,7 @@ def race(contenders: dict[str, Contender], blocks: int, per_block: int) -> dict[
 
 
 def ratio(one: Contender, other: Contender, turns: int) -> float:
-    """Median of the ratios of neighbouring calls: for times so close that a slow phase of the machine would decide."""
+    """Median of the ratios of neighboring calls: for times so close that a slow phase of the machine would decide."""
     one(), other()
     found = []
     for _ in range(turns):
@@ -150,28 +150,28 @@ def openvino_layer(channels: int, side: int, threads: int) -> Contender | None:
 def layer_contenders(channels: int, side: int, threads: int, folder: Path) -> dict[str, Contender]:
     conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
     x = torch.randn(1, channels, side, side)
-    contenders = {
+    baselines = {
         "packed": packed_layer(channels, side, 0.0, threads),
         "packed_bipdc": packed_layer(channels, side, 0.2, threads),
         "onnxruntime_float32": session_of(conv, x, threads, folder / "layer.onnx"),
         "torch_float32": torch_of(conv, x),
     }
     openvino = openvino_layer(channels, side, threads)
-    return contenders if openvino is None else contenders | {"openvino_binary": openvino}
+    return baselines if openvino is None else baselines | {"openvino_binary": openvino}
 
 
 def measure_layers(report: dict[str, Any], threads: int, blocks: int) -> None:
     for channels, side in SHAPES:
         with tempfile.TemporaryDirectory() as folder:
-            contenders = layer_contenders(channels, side, threads, Path(folder))
-            times = race(contenders, blocks, 10)
+            baselines = layer_contenders(channels, side, threads, Path(folder))
+            times = race(baselines, blocks, 10)
         key = f"layer_{channels}_{side}"
         best = {name: own["best_ms"] for name, own in times.items()}
         report["layers"][key] = times
         for other in ("onnxruntime_float32", "torch_float32", "openvino_binary"):
             if other in best:
                 report[f"{key}_speedup_{other.partition('_')[0]}"] = round(best[other] / best["packed"], 2)
-        report[f"{key}_bipdc_ratio"] = round(ratio(contenders["packed_bipdc"], contenders["packed"], 50 * blocks), 3)
+        report[f"{key}_bipdc_ratio"] = round(ratio(baselines["packed_bipdc"], baselines["packed"], 50 * blocks), 3)
         report[f"{key}_gmacs_per_second"] = round(9 * channels**2 * side**2 / best["packed"] / 1e6, 1)
 
 
@@ -210,17 +210,17 @@ def measure_network(name: str, threads: int, blocks: int, folder: Path) -> dict[
     assert isinstance(model, BiPiDiNet)
     path = folder / f"{name}.pdn"
     pack_model(model, path, {"model": name})
-    packed = PackedClassifier(path, threads)
+    packed = Classifier(path, threads)
     x = torch.randn(1, 3, 224, 224)
     channels_last = np.ascontiguousarray(x.permute(0, 2, 3, 1).numpy())
     plain = create_model("resnet18")
-    contenders: dict[str, Contender] = {
+    baselines: dict[str, Contender] = {
         "packed": lambda: packed.run(channels_last),
         "onnxruntime_float32_twin": session_of(float_twin(model), x, threads, folder / "twin.onnx"),
         "onnxruntime_float_resnet18": session_of(plain, x, threads, folder / "plain.onnx"),
         "torch_float32_twin": torch_of(float_twin(model), x),
     }
-    times = race(contenders, blocks, 3)
+    times = race(baselines, blocks, 3)
     best = {key: own["best_ms"] for key, own in times.items()}
     counts = total(count_layers(model, 224))
     return {
@@ -286,7 +286,7 @@ def main() -> None:
         "speedup_onnxruntime_float_resnet18"
     ]
     text = json.dumps(report, indent=2)
-    write_whole(options.json, text.encode())
+    atomic_write(options.json, text.encode())
     plot(report, options.json.with_suffix(".png"))
     print(text)
 

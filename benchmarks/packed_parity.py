@@ -16,9 +16,9 @@ import torch
 
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.export.packed import pack_model
+from pixeldiff.inference.classes import Classifier
 from pixeldiff.models.saving import load_model
-from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.images import normalize
 
 BATCH = 250
 
@@ -32,16 +32,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.pdn"
         deviation = pack_model(model, path)
-        size, packed = path.stat().st_size, PackedClassifier(path)
+        size, packed = path.stat().st_size, Classifier(path)
     worst: list[np.ndarray] = []
     same, right, seconds = 0, 0, [0.0, 0.0]
     for start in range(0, len(data.labels), BATCH):
-        images, labels = data.pictures[start : start + BATCH], data.labels[start : start + BATCH]
+        images, labels = data.images[start : start + BATCH], data.labels[start : start + BATCH]
         begin = time.perf_counter()
         ours = packed.logits(images)
         middle = time.perf_counter()
         with torch.inference_mode():
-            theirs = model(normalise(torch.from_numpy(images).permute(0, 3, 1, 2))).numpy()
+            theirs = model(normalize(torch.from_numpy(images).permute(0, 3, 1, 2))).numpy()
         seconds = [seconds[0] + middle - begin, seconds[1] + time.perf_counter() - middle]
         worst.append(np.abs(ours - theirs).max(1))
         same += int((ours.argmax(1) == theirs.argmax(1)).sum())
@@ -49,11 +49,11 @@ def main() -> None:
     deviations = np.concatenate(worst)
     report = {
         "weights": options.weights.name,
-        "pictures": len(deviations),
+        "images": len(deviations),
         "same_top1": same,
         "top1_percent": round(100 * right / len(deviations), 2),
         "worst_logit_deviation": float(deviations.max()),
-        "pictures_beyond_1e-3": int((deviations > 1e-3).sum()),
+        "images_beyond_1e-3": int((deviations > 1e-3).sum()),
         "export_deviation": deviation,
         "file_bytes": size,
         "packed_seconds": round(seconds[0], 2),

@@ -31,13 +31,13 @@ from PIL import Image
 
 PHOTO = Path(__file__).parents[1] / "docs/images/coffee.jpg"
 SIZE = (481, 321)
-PICTURES = 8
+IMAGES = 8
 
 
-def pictures() -> list[bytes]:
-    """Some different pictures of one size, as PNG files."""
+def images() -> list[bytes]:
+    """Some different images of one size, as PNG files."""
     photo = np.asarray(Image.open(PHOTO).convert("RGB").resize(SIZE))
-    return [png(np.roll(photo, 40 * k, axis=1)) for k in range(PICTURES)]
+    return [png(np.roll(photo, 40 * k, axis=1)) for k in range(IMAGES)]
 
 
 def png(array: np.ndarray) -> bytes:
@@ -96,7 +96,7 @@ def memory_mb(process: int) -> float:
 async def many(
     address: str, process: int, model: str, total: int, clients: int, expected: list[bytes]
 ) -> dict[str, object]:
-    files = pictures()
+    files = images()
     statuses: collections.Counter[str] = collections.Counter()
     wrong = 0
     memory: list[float] = []
@@ -106,9 +106,9 @@ async def many(
         nonlocal wrong
         async with httpx.AsyncClient(base_url=address, timeout=600) as http:
             for job in jobs:
-                answer = await http.post("/api/edges", params={"model": model}, content=files[job % PICTURES])
+                answer = await http.post("/api/edges", params={"model": model}, content=files[job % IMAGES])
                 statuses[str(answer.status_code)] += 1
-                wrong += answer.status_code == 200 and levels(answer.content) != expected[job % PICTURES]
+                wrong += answer.status_code == 200 and levels(answer.content) != expected[job % IMAGES]
                 if job % max(1, total // 10) == 0:
                     memory.append(memory_mb(process))
 
@@ -126,7 +126,7 @@ async def many(
 
 
 async def bad(address: str, process: int, total: int, clients: int) -> dict[str, object]:
-    good = pictures()[0]
+    good = images()[0]
     rng = np.random.default_rng(0)
     statuses: collections.Counter[str] = collections.Counter()
     jobs = iter([malformed(good, rng) for _ in range(total)])
@@ -170,7 +170,7 @@ async def slow(address: str, total: int) -> dict[str, object]:
 
     crowd = [asyncio.create_task(client(head + b"\r\n" if k % 2 else head)) for k in range(total)]
     await asyncio.sleep(3)
-    good, seconds, among = pictures()[0], [], total - ended
+    good, seconds, among = images()[0], [], total - ended
     async with httpx.AsyncClient(base_url=address, timeout=600) as http:
         for _ in range(10):
             start = time.perf_counter()
@@ -198,14 +198,14 @@ async def photo(address: str, process: int) -> dict[str, object]:
 
 
 def command_line_results(weights: str) -> list[bytes]:
-    """The grey levels that `pixeldiff detect` writes for the pictures."""
+    """The gray levels that `pixeldiff detect` writes for the images."""
     with tempfile.TemporaryDirectory() as folder:
-        for k, content in enumerate(pictures()):
+        for k, content in enumerate(images()):
             (Path(folder) / f"{k}.png").write_bytes(content)
         subprocess.run(
             [sys.executable, "-m", "pixeldiff", "detect", folder, "--weights", weights], check=True, stdout=2
         )
-        return [levels((Path(folder) / f"{k}.edges.png").read_bytes()) for k in range(PICTURES)]
+        return [levels((Path(folder) / f"{k}.edges.png").read_bytes()) for k in range(IMAGES)]
 
 
 def main() -> None:

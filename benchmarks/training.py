@@ -1,9 +1,9 @@
-"""Training speed: pictures per second of the loop against the plain loop, and what the data loader costs.
+"""Training speed: images per second of the loop against the plain loop, and what the data loader costs.
 
     PIXELDIFF_DATA=... python benchmarks/training.py [--model tiny] [--rounds 3] [--json training.json]
 
-Both train on 320 x 320 windows of BSDS500 with the same code, loss and optimizer. "plain" is NCHW, one picture per
-step, float32, memory as the C library hands it out, autograd's own gradients. "ours" is channels_last, three pictures
+Both train on 320 x 320 windows of BSDS500 with the same code, loss and optimizer. "plain" is NCHW, one image per
+step, float32, memory as the C library hands it out, autograd's own gradients. "ours" is channels_last, three images
 per step, memory kept, the quicker gradient of radial kernels; "bf16" is that with `loop.bf16`. Each variant runs in a
 process of its own; the variants take turns, and medians over the rounds are reported. The loader's cost is the share of
 the time that a step waits for its batch.
@@ -36,11 +36,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def measure(name: str, model: str, seconds: float) -> dict[str, float]:
-    """Pictures per second and the loader's share of one variant, in this process."""
+    """Images per second and the loader's share of one variant, in this process."""
     from pixeldiff.nn.layers import PDConv2d
     from pixeldiff.training.batches import make_loader
     from pixeldiff.training.loop import Objective
-    from pixeldiff.training.order import Positions
+    from pixeldiff.training.order import ResumableBatchSampler
     from pixeldiff.training.processes import keep_memory
     from pixeldiff.training.recipe import parse_recipe
     from pixeldiff.training.run import Run
@@ -61,9 +61,9 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(recipe, Path(folder), torch.device("cpu"))
     objective = Objective(run.model, run.task, recipe.loop.bf16)
-    batches = iter(make_loader(run.task, Positions(len(run.task), recipe, 0, 10**6), recipe.loop.workers))
+    batches = iter(make_loader(run.task, ResumableBatchSampler(len(run.task), recipe, 0, 10**6), recipe.loop.workers))
     waited = spent = 0.0
-    pictures = 0
+    images = 0
     for step in range(10**6):
         begin = time.perf_counter()
         batch = next(batches)
@@ -73,14 +73,14 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
         run.optimizer.zero_grad(set_to_none=True)
         end = time.perf_counter()
         if step >= 2:  # the first steps start the worker and set up the kernels
-            waited, spent, pictures = waited + loaded - begin, spent + end - begin, pictures + recipe.loop.batch
+            waited, spent, images = waited + loaded - begin, spent + end - begin, images + recipe.loop.batch
         if spent > seconds:
             break
-    return {"pictures_per_second": pictures / spent, "loader_share": waited / spent}
+    return {"images_per_second": images / spent, "loader_share": waited / spent}
 
 
 def sample_cost_ms(count: int = 50) -> float:
-    """CPU milliseconds to prepare one picture, decoded already."""
+    """CPU milliseconds to prepare one image, decoded already."""
     from pixeldiff.data.bsds import ORIGIN
     from pixeldiff.data.lists import find_root
     from pixeldiff.training.tasks.edge_pairs import EdgePairs
@@ -115,10 +115,9 @@ def main(model: str, rounds: int, seconds: float, json_file: Path | None, varian
     result: dict[str, Any] = {"machine": described, "model": model, "window": 320, "rounds": rounds, "variants": {}}
     for name, rows in found.items():
         result["variants"][name] = {
-            key: round(statistics.median(row[key] for row in rows), 4)
-            for key in ("pictures_per_second", "loader_share")
+            key: round(statistics.median(row[key] for row in rows), 4) for key in ("images_per_second", "loader_share")
         }
-    speed = {name: row["pictures_per_second"] for name, row in result["variants"].items()}
+    speed = {name: row["images_per_second"] for name, row in result["variants"].items()}
     result["speedup"] = round(speed["ours"] / speed["plain"], 2)
     result["sample_cost_ms"] = round(sample_cost_ms(), 2)
     text = json.dumps(result, indent=1)

@@ -21,8 +21,8 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import EdgeDetector
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.video import detect_video
+from pixeldiff.jobs.video import detect_video
+from pixeldiff.render.drawing import Options
 
 PHOTO = Path(__file__).parents[1] / "docs/images/coffee.jpg"
 

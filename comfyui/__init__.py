@@ -1,6 +1,6 @@
-"""A ComfyUI node pack: edges of a batch of pictures. Put (or link) this folder into ComfyUI's custom_nodes.
+"""A ComfyUI node pack: edges of a batch of images. Put (or link) this folder into ComfyUI's custom_nodes.
 
-Pictures are tensors B x H x W x 3, float in [0, 1], in and out.
+Images are tensors B x H x W x 3, float in [0, 1], in and out.
 """
 
 from functools import lru_cache
@@ -11,8 +11,8 @@ import torch
 
 from pixeldiff import EdgeDetector, weights
 from pixeldiff.compat.controlnet import PREPROCESS, PidiNetDetector
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import DEFAULT, TASK
+from pixeldiff.detector import DEFAULT, TASK
+from pixeldiff.render.drawing import Options
 
 
 @lru_cache(maxsize=4)
@@ -22,7 +22,7 @@ def _detector(model: str, preprocess: str) -> PidiNetDetector:
 
 
 class PixeldiffEdges:
-    """Edge maps of the pictures' own size."""
+    """Edge maps of the images' own size."""
 
     CATEGORY = "image/preprocessors"
     RETURN_TYPES = ("IMAGE",)
@@ -54,7 +54,7 @@ class PixeldiffEdges:
         invert: bool = False,
         size: int = 0,
     ) -> tuple[torch.Tensor]:
-        """A threshold of 0 leaves the map soft; `size` is the longest side the network sees, 0 leaves it the choice."""
+        """A threshold of 0 leaves the map soft; `size` is the longer side the network sees, 0 leaves it the choice."""
         batch = np.clip(image.detach().cpu().float().numpy(), 0, 1)
         options = Options(thin=thin, threshold=threshold or None, invert=invert)
         maps = _detector(model, preprocess).maps(list(batch), thin=thin, size=size or None)

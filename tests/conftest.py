@@ -1,4 +1,4 @@
-"""Shared fixtures: where the data lies, pictures, a small network. Nothing here needs more than the plain install."""
+"""Shared fixtures: where the data lies, images, a small network. Nothing here needs more than the plain install."""
 
 import importlib.util
 import os
@@ -18,9 +18,9 @@ NEEDS = {
     "torch": ("nn", "models", "training", "export", "analysis", "studies", "fuzz", "test_fuzz.py"),
     "scipy": ("robustness", "cli/test_corrupt.py", "cli/test_robustness.py"),
     "fastapi": ("serve/test_serve.py",),
-    "av": ("runtime/test_video.py",),
-    "pyarrow": ("test_addresses.py", "runtime/test_plan.py", "runtime/test_manifest.py"),
-    "ray": ("cli/test_cluster.py", "runtime/test_cluster.py"),
+    "av": ("jobs/test_video.py",),
+    "pyarrow": ("test_addresses.py", "jobs/test_plan.py", "jobs/test_manifest.py"),
+    "ray": ("cli/test_cluster.py", "jobs/test_cluster.py"),
 }
 ABSENT = [module for module in NEEDS if importlib.util.find_spec(module) is None]
 collect_ignore = [path for module in ABSENT for path in NEEDS[module]]
@@ -91,7 +91,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def root(tmp_path: Path, rng: np.random.Generator) -> Path:
-    """Eight small pictures: a bright square and its outline."""
+    """Eight small images: a bright square and its outline."""
     for folder in ("photos", "edges"):
         (tmp_path / folder).mkdir()
     for k in range(8):
@@ -106,9 +106,9 @@ def root(tmp_path: Path, rng: np.random.Generator) -> Path:
     return tmp_path
 
 
-# Files that are no pictures, and what their errors say.
-BAD_PICTURES = {
-    "text.jpg": "not a picture",
+# Files that are no images, and what their errors say.
+BAD_IMAGES = {
+    "text.jpg": "not an image",
     "empty.png": "is empty",
     "cut.jpg": "cut short",
     "cut.png": "cut short",
@@ -119,13 +119,13 @@ BAD_PICTURES = {
 
 
 @pytest.fixture(scope="session")
-def bad_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files of BAD_PICTURES."""
+def bad_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of BAD_IMAGES."""
     folder = tmp_path_factory.mktemp("bad")
-    (folder / "text.jpg").write_text("no picture at all\n")
+    (folder / "text.jpg").write_text("no image at all\n")
     (folder / "empty.png").write_bytes(b"")
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
-    for path in (folder / name for name in BAD_PICTURES if name.startswith("cut")):
+    for path in (folder / name for name in BAD_IMAGES if name.startswith("cut")):
         noise.save(path)
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     (folder / "bomb.png").write_bytes(_png_of_size(60000, 60000))

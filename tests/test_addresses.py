@@ -46,10 +46,10 @@ def store(**settings: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """A store that has the bucket `pictures`."""
+    """A store that has the bucket `images`."""
     with store() as query:
         query += "&allow_bucket_creation=true"
-        addresses._open(parse(f"s3://pictures{query}")).create_dir("pictures")
+        addresses._open(parse(f"s3://images{query}")).create_dir("images")
         yield query
 
 
@@ -110,7 +110,7 @@ def test_globs(names: str, pattern: str, fits: bool) -> None:
 def in_store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Address:
     if kind == "local":
         return parse(str(tmp_path))
-    return parse(f"s3://pictures/{tmp_path.name}{request.getfixturevalue('s3')}")
+    return parse(f"s3://images/{tmp_path.name}{request.getfixturevalue('s3')}")
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
@@ -133,15 +133,15 @@ def test_files_come_back_as_they_were_written(kind: str, tmp_path: Path, request
 
 
 def test_a_store_is_searched_folder_by_folder(s3: str) -> None:
-    folder = parse(f"s3://pictures/searched{s3}")
+    folder = parse(f"s3://images/searched{s3}")
     for name in ("b.jpg", "a.jpg", ".hidden.jpg", "a.edges.png", "x/c.jpg", "x/y/d.png", "out/e.jpg"):
         addresses.write(folder / name, b"x" * 99_000 + b"pixeldiff detect --model tiny")
     addresses.write(folder / "c.edges.jpg", b"a user's photo")
     found = [[one.name for one in group] for group in addresses.walk(folder, folder / "out")]
     assert found == [["a.jpg", "b.jpg", "c.edges.jpg"], ["c.jpg"], ["d.png"]]
-    hits = addresses.matching(parse(f"s3://pictures/searched/**/[a-d].*{s3}"), folder / "out")
+    hits = addresses.matching(parse(f"s3://images/searched/**/[a-d].*{s3}"), folder / "out")
     assert [one.name for one in hits] == ["a.jpg", "b.jpg", "c.edges.jpg", "c.jpg", "d.png"]
-    assert [one.name for one in addresses.matching(parse(f"s3://pictures/searched/*.jpg{s3}"), folder)] == [
+    assert [one.name for one in addresses.matching(parse(f"s3://images/searched/*.jpg{s3}"), folder)] == [
         "a.jpg",
         "b.jpg",
         "c.edges.jpg",
@@ -157,10 +157,10 @@ def test_a_dead_store_and_a_bucket_that_is_not_there_are_one_line(s3: str) -> No
 
 def test_a_bucket_without_permission_is_one_line() -> None:
     with store(INITIAL_NO_AUTH_ACTION_COUNT="0") as query:  # from the first request on keys are checked
-        there = parse(f"s3://pictures/x{query}")
-        with pytest.raises(UserError, match=r"^cannot look into s3://pictures/x \([^\n]*\); check .* your rights$"):
+        there = parse(f"s3://images/x{query}")
+        with pytest.raises(UserError, match=r"^cannot look into s3://images/x \([^\n]*\); check .* your rights$"):
             addresses.names(there)
-        with pytest.raises(UserError, match=r"^cannot write s3://pictures/x \([^\n]*$"):
+        with pytest.raises(UserError, match=r"^cannot write s3://images/x \([^\n]*$"):
             addresses.write(there, b"x")
 
 

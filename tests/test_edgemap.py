@@ -1,4 +1,4 @@
-"""Floats to levels: one rule, halves up, for maps and pictures alike."""
+"""Floats to levels: one rule, halves up, for maps and images alike."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from pixeldiff import _native, image
 from pixeldiff.edgemap import nms, thin, to_8_bit, to_16_bit, to_float, to_mask
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.edges import crispness, evaluate_image
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.vector import lines
+from pixeldiff.render.drawing import Options
+from pixeldiff.render.vector import lines
 
 # Every function that takes an edge map.
 TAKE_MAPS = {

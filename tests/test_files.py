@@ -10,17 +10,17 @@ import pytest
 
 from pixeldiff.errors import UserError
 from pixeldiff.files import (
+    DiskFullError,
     Job,
-    NoRoomError,
+    atomic_path,
+    atomic_write,
     cannot_write,
     destination,
     find_files,
     is_result,
     name_unfinished,
     plan_jobs,
-    remove_leftovers,
-    whole,
-    write_whole,
+    remove_stale_temp_files,
 )
 
 
@@ -59,7 +59,7 @@ def test_only_leftovers_of_the_dead_go(tmp_path):
     (tmp_path / f".pixeldiff-{machine}-{dead.pid}-ffffffff.tmp").mkdir()  # half a data set
     (tmp_path / f".pixeldiff-{machine}-{dead.pid}-ffffffff.tmp" / "x").write_text("x")
     (tmp_path / f".pixeldiff-{machine}-{dead.pid}-eeeeeeee.tmp").symlink_to(tmp_path)  # we make no links
-    remove_leftovers([tmp_path, tmp_path / "missing"])
+    remove_stale_temp_files([tmp_path, tmp_path / "missing"])
     assert names(tmp_path) == sorted([*kept, f".pixeldiff-{machine}-{dead.pid}-eeeeeeee.tmp"])
 
 
@@ -69,15 +69,15 @@ def test_a_disk_that_takes_no_more_is_told_apart(code, tmp_path, monkeypatch):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(NoRoomError, match="disk is"):
-        write_whole(tmp_path / "a.png", b"abc")
+    with pytest.raises(DiskFullError, match="disk is"):
+        atomic_write(tmp_path / "a.png", b"abc")
     assert names(tmp_path) == []
 
 
 def test_other_errors_are_of_one_file(tmp_path):
     error = cannot_write(tmp_path / "a", OSError(errno.EACCES, "Permission denied"))
     assert isinstance(error, UserError)
-    assert not isinstance(error, NoRoomError)
+    assert not isinstance(error, DiskFullError)
     assert "Permission denied" in str(error)
 
 
@@ -103,9 +103,9 @@ def test_files_are_found_by_the_suffixes_that_count(tmp_path):
         ("a.edges.webp", b"." * 10**5 + b"pixeldiff detect --model tiny", True),  # where WebP has it
         ("a.edges.mp4", b"pixeldiff detect --model tiny" + b"." * 10**5, True),
         ("a.edges.npy", b"", True),  # holds numbers only
-        ("a.boxes.jpg", b"..pixeldiff boxes --model pdet --threshold 0.3..", True),
+        ("a.objects.jpg", b"..pixeldiff objects --model pdet --threshold 0.3..", True),
         ("cliff.edges.jpg", b"a photo of a cliff", False),
-        ("moving.boxes.jpg", b"a photo of boxes", False),
+        ("moving.objects.jpg", b"a photo of boxes", False),
         ("cliff.edges.png", b"", False),
         ("photo.png", b"pixeldiff detect --model tiny", False),
     ],
@@ -123,7 +123,7 @@ def test_names_of_results_keep_their_suffix_only_where_they_must(tmp_path):
     for name in ("a.jpg", "a.png", "a.mov", "sub/b.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    found = find_files([str(tmp_path)], [".jpg", ".png", ".mov"], "pictures")
+    found = find_files([str(tmp_path)], [".jpg", ".png", ".mov"], "images")
 
     def ending(path):
         return "edges.mov" if path.suffix == ".mov" else "edges.png"
@@ -133,7 +133,7 @@ def test_names_of_results_keep_their_suffix_only_where_they_must(tmp_path):
 
     assert targets(None) == ["a.edges.mov", "a.jpg.edges.png", "a.png.edges.png", "sub/b.edges.png"]
     assert targets(tmp_path / "out") == [f"out/{name}" for name in targets(None)]
-    with pytest.raises(UserError, match="4 pictures; give a folder"):
+    with pytest.raises(UserError, match="4 images; give a folder"):
         plan_jobs(found, tmp_path / "x.png", None, ending)
     found.files = found.files[:1]
     assert plan_jobs(found, tmp_path / "x.png", None, ending) == [Job(found.files[0][0], tmp_path / "x.png")]
@@ -165,20 +165,20 @@ def test_what_an_output_name_means(tmp_path, monkeypatch):
 def test_only_what_asks_for_it_waits_for_the_disk(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    write_whole(tmp_path / "a.png", b"abc")
+    atomic_write(tmp_path / "a.png", b"abc")
     assert not synced
-    with whole(tmp_path / "a.safetensors", durable=True) as unfinished:
+    with atomic_path(tmp_path / "a.safetensors", durable=True) as unfinished:
         unfinished.write_bytes(b"abc")
     assert len(synced) == 1
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
-    with whole(tmp_path / "set") as unfinished:
+    with atomic_path(tmp_path / "set") as unfinished:
         (unfinished / "train").mkdir(parents=True)
     assert names(tmp_path / "set") == ["train"]
 
     def half():
-        with whole(tmp_path / "second") as unfinished:
+        with atomic_path(tmp_path / "second") as unfinished:
             (unfinished / "train").mkdir(parents=True)
             raise KeyError
 

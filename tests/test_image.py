@@ -1,4 +1,4 @@
-"""Reading what people have, and refusing what is no picture."""
+"""Reading what people have, and refusing what is no image."""
 
 import contextlib
 import io
@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from pixeldiff import UserError, image
-from pixeldiff.files import write_whole
-from tests.conftest import BAD_PICTURES
+from pixeldiff.files import atomic_write
+from tests.conftest import BAD_IMAGES
 from tests.extras import optional
 
 F = optional("torch.nn.functional")
@@ -23,22 +23,22 @@ from_numpy = optional("torch").from_numpy
 
 
 @pytest.fixture
-def colours(rng):
+def colors(rng):
     return rng.integers(0, 256, (7, 11, 3), dtype=np.uint8)
 
 
-def test_rgb_file_is_read_as_it_is(colours, tmp_path):
-    Image.fromarray(colours).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(image.read(tmp_path / "a.png"), colours)
+def test_rgb_file_is_read_as_it_is(colors, tmp_path):
+    Image.fromarray(colors).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(image.read(tmp_path / "a.png"), colors)
 
 
 def test_16_bit_png_keeps_its_depth(rng, tmp_path):
     deep = rng.integers(0, 65536, (5, 6), dtype=np.uint16)
     Image.fromarray(deep).save(tmp_path / "deep.png")
-    picture = image.read(tmp_path / "deep.png")
-    assert picture.dtype == np.float32
+    photo = image.read(tmp_path / "deep.png")
+    assert photo.dtype == np.float32
     for channel in range(3):
-        np.testing.assert_allclose(picture[..., channel], deep / 65535, atol=1e-7)
+        np.testing.assert_allclose(photo[..., channel], deep / 65535, atol=1e-7)
 
 
 def test_integers_without_a_full_scale_are_refused(tmp_path):
@@ -51,15 +51,15 @@ def test_integers_without_a_full_scale_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK", "YCbCr", "HSV", "RGB", "RGBA", "LA", "PA"])
-def test_every_mode_becomes_rgb(mode, colours):
-    picture = Image.fromarray(colours).convert("P" if mode == "PA" else mode)
-    picture = picture.convert(mode)
-    array = image.from_pil(picture)
+def test_every_mode_becomes_rgb(mode, colors):
+    photo = Image.fromarray(colors).convert("P" if mode == "PA" else mode)
+    photo = photo.convert(mode)
+    array = image.from_pil(photo)
     assert (array.shape, array.dtype) == ((7, 11, 3), np.uint8)
-    np.testing.assert_array_equal(array, np.asarray(picture.convert("RGB")))
+    np.testing.assert_array_equal(array, np.asarray(photo.convert("RGB")))
 
 
-def test_cmyk_jpeg_is_read(colours, tmp_path):
+def test_cmyk_jpeg_is_read(colors, tmp_path):
     Image.fromarray(np.full((16, 16, 3), (200, 30, 60), np.uint8)).convert("CMYK").save(tmp_path / "c.jpg")
     assert np.abs(image.read(tmp_path / "c.jpg").astype(int) - (200, 30, 60)).max() < 12
 
@@ -69,23 +69,23 @@ def test_transparent_pixels_turn_white(mode):
     hidden = np.zeros((2, 2, 4), np.uint8)
     hidden[0] = (100, 100, 100, 255)
     hidden[1] = (7, 7, 7, 0)
-    picture = Image.fromarray(hidden).convert(mode)
-    np.testing.assert_array_equal(image.from_pil(picture)[..., 0], [[100, 100], [255, 255]])
+    photo = Image.fromarray(hidden).convert(mode)
+    np.testing.assert_array_equal(image.from_pil(photo)[..., 0], [[100, 100], [255, 255]])
     np.testing.assert_array_equal(image.from_array(hidden)[..., 0], [[100, 100], [255, 255]])
     np.testing.assert_allclose(image.from_array(hidden / 255)[..., 0], [[100 / 255] * 2, [1, 1]], atol=1e-6)
 
 
 def test_transparency_of_a_palette_is_seen(tmp_path):
-    picture = Image.new("P", (3, 2), 1)
-    picture.putpalette([0, 0, 0, 90, 90, 90])
-    picture.putpixel((0, 0), 0)
-    picture.save(tmp_path / "p.png", transparency=0)
+    photo = Image.new("P", (3, 2), 1)
+    photo.putpalette([0, 0, 0, 90, 90, 90])
+    photo.putpixel((0, 0), 0)
+    photo.save(tmp_path / "p.png", transparency=0)
     array = image.read(tmp_path / "p.png")
     assert (tuple(array[0, 0]), tuple(array[1, 1])) == ((255, 255, 255), (90, 90, 90))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_rotation_turns_the_picture_upright(orientation, tmp_path):
+def test_exif_rotation_turns_the_image_upright(orientation, tmp_path):
     upright = np.zeros((16, 24, 3), np.uint8)
     upright[:8, :8] = 255  # white corner at the upper left
     exif = Image.Exif()
@@ -98,7 +98,7 @@ def test_exif_rotation_turns_the_picture_upright(orientation, tmp_path):
 
 
 def test_first_frame_of_an_animation(tmp_path):
-    frames = [Image.new("RGB", (9, 5), colour) for colour in ("red", "blue")]
+    frames = [Image.new("RGB", (9, 5), color) for color in ("red", "blue")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     assert tuple(image.read(tmp_path / "a.gif")[2, 4]) == (255, 0, 0)
 
@@ -108,9 +108,9 @@ def test_first_frame_of_an_animation(tmp_path):
 def test_arrays(shape, dtype, rng):
     array = rng.random(shape)
     array = (array * 255).astype(dtype) if dtype == np.uint8 else array.astype(dtype)
-    picture = image.load(array)
-    assert picture.shape == (*shape[:2], 3)
-    assert picture.dtype == (np.uint8 if dtype == np.uint8 else np.float32)
+    photo = image.load(array)
+    assert photo.shape == (*shape[:2], 3)
+    assert photo.dtype == (np.uint8 if dtype == np.uint8 else np.float32)
 
 
 @pytest.mark.parametrize(
@@ -126,15 +126,15 @@ def test_arrays(shape, dtype, rng):
         ("data:image/png;base64," + "A" * 5000, "no file data:image/png;base64,A{278}; check"),
     ],
 )
-def test_arrays_that_are_no_pictures(array, says):
+def test_arrays_that_are_no_images(array, says):
     with pytest.raises(UserError, match=says):
         image.load(array)
 
 
-@pytest.mark.parametrize("name", BAD_PICTURES)
-def test_bad_files_are_named_and_explained(name, bad_pictures):
-    with pytest.raises(UserError, match=BAD_PICTURES[name]) as caught:
-        image.read(bad_pictures / name)
+@pytest.mark.parametrize("name", BAD_IMAGES)
+def test_bad_files_are_named_and_explained(name, bad_images):
+    with pytest.raises(UserError, match=BAD_IMAGES[name]) as caught:
+        image.read(bad_images / name)
     assert name in str(caught.value)
 
 
@@ -145,12 +145,12 @@ def test_missing_file_and_folder(tmp_path):
         image.read(tmp_path)
 
 
-def test_damaged_bytes_never_escape_as_another_exception_nor_warn(rng, colours):
+def test_damaged_bytes_never_escape_as_another_exception_nor_warn(rng, colors):
     turned = Image.Exif()
     turned[274] = 6
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "AVIF", "JPEG2000"):
         file = io.BytesIO()
-        Image.fromarray(colours).save(file, kind, exif=turned)
+        Image.fromarray(colors).save(file, kind, exif=turned)
         whole = file.getvalue()
         for _ in range(40):
             damaged = bytearray(whole)
@@ -161,9 +161,9 @@ def test_damaged_bytes_never_escape_as_another_exception_nor_warn(rng, colours):
                 image.load(damaged)
 
 
-def test_a_damaged_avif_is_told_in_one_line(colours, tmp_path):
+def test_a_damaged_avif_is_told_in_one_line(colors, tmp_path):
     path = tmp_path / "a.avif"
-    Image.fromarray(colours).save(path)
+    Image.fromarray(colors).save(path)
     head, tag, data = path.read_bytes().partition(b"mdat")
     path.write_bytes(head + tag + bytes(len(data)))
     with pytest.raises(UserError, match=r"a.avif is damaged or cut short"):
@@ -172,12 +172,12 @@ def test_a_damaged_avif_is_told_in_one_line(colours, tmp_path):
         image.load(file)
 
 
-def test_normalise_is_the_definition(colours):
+def test_normalize_is_the_definition(colors):
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-    expected = ((colours / 255 - mean) / std).transpose(2, 0, 1)
-    np.testing.assert_allclose(image.normalise(colours, image.MEAN, image.STD), expected, atol=1e-6)
+    expected = ((colors / 255 - mean) / std).transpose(2, 0, 1)
+    np.testing.assert_allclose(image.normalize(colors, image.MEAN, image.STD), expected, atol=1e-6)
     np.testing.assert_allclose(
-        image.normalise((colours / 255).astype(np.float32), image.MEAN, image.STD), expected, atol=1e-6
+        image.normalize((colors / 255).astype(np.float32), image.MEAN, image.STD), expected, atol=1e-6
     )
 
 
@@ -192,7 +192,7 @@ def test_resize_is_torchs_bilinear(size, rng):
 
 def test_written_whole_with_usual_permissions(tmp_path):
     target = tmp_path / "new" / "a.bin"
-    write_whole(target, b"abc")
+    atomic_write(target, b"abc")
     assert target.read_bytes() == b"abc"
     assert [p.name for p in target.parent.iterdir()] == ["a.bin"]
     umask = os.umask(0)
@@ -203,10 +203,10 @@ def test_written_whole_with_usual_permissions(tmp_path):
 def test_unwritable_place_is_explained_and_left_clean(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot write"):
-        write_whole(tmp_path / "file" / "a.png", b"abc")
+        atomic_write(tmp_path / "file" / "a.png", b"abc")
     (tmp_path / "folder" / "a.png").mkdir(parents=True)
     with pytest.raises(UserError, match="cannot write"):
-        write_whole(tmp_path / "folder" / "a.png", b"abc")
+        atomic_write(tmp_path / "folder" / "a.png", b"abc")
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["a.png"]
 
 
@@ -221,7 +221,7 @@ def test_pillow_opens_nothing_without_a_list_of_formats():
 def test_postscript_is_not_run_whatever_its_name(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n{ } loop\n")
     for read in (image.read, image.read_stored, image.stored_size, lambda path: image.load(path.read_bytes())):
-        with pytest.raises(UserError, match="not a picture of a known format"):
+        with pytest.raises(UserError, match="not an image of a known format"):
             read(tmp_path / "a.jpg")
 
 
@@ -233,46 +233,46 @@ def test_heic_without_its_decoder_names_the_extra(tmp_path, monkeypatch):
             image.read(tmp_path / "a.heic")
 
 
-def test_heic_is_read_where_its_decoder_is(colours, tmp_path):
+def test_heic_is_read_where_its_decoder_is(colors, tmp_path):
     heif = pytest.importorskip("pillow_heif")
-    picture = Image.fromarray(np.kron(colours, np.ones((8, 8, 1), np.uint8)))
-    heif.from_pillow(picture).save(tmp_path / "a.heic", quality=-1, chroma=444)
-    assert np.abs(image.read(tmp_path / "a.heic").astype(int) - np.asarray(picture)).mean() < 4
+    photo = Image.fromarray(np.kron(colors, np.ones((8, 8, 1), np.uint8)))
+    heif.from_pillow(photo).save(tmp_path / "a.heic", quality=-1, chroma=444)
+    assert np.abs(image.read(tmp_path / "a.heic").astype(int) - np.asarray(photo)).mean() < 4
     (tmp_path / "cut.heic").write_bytes((tmp_path / "a.heic").read_bytes()[:400])
     with pytest.raises(UserError, match=r"cut.heic"):
         image.read(tmp_path / "cut.heic")
 
 
-def test_bytes_and_open_files(colours, tmp_path):
+def test_bytes_and_open_files(colors, tmp_path):
     path = tmp_path / "a.png"
-    Image.fromarray(colours).save(path)
+    Image.fromarray(colors).save(path)
     content = path.read_bytes()
     with open(path, "rb") as file, open(path, "rb", buffering=0) as raw:
         for source in (content, bytearray(content), memoryview(content), io.BytesIO(content), file, raw):
-            np.testing.assert_array_equal(image.load(source), colours)
+            np.testing.assert_array_equal(image.load(source), colors)
         assert not file.closed
     for bad in (b"", b"text", content[:60]):
-        with pytest.raises(UserError, match="the picture is"):
+        with pytest.raises(UserError, match="the image is"):
             image.load(bad)
     with open(path, encoding="latin-1") as file, pytest.raises(UserError, match=r"'rb'.*TextIOWrapper"):
         image.load(file)
 
 
-def test_a_pipe_is_read_to_its_end(colours):
+def test_a_pipe_is_read_to_its_end(colors):
     content = io.BytesIO()
-    Image.fromarray(colours).save(content, "WEBP", lossless=True)
+    Image.fromarray(colors).save(content, "WEBP", lossless=True)
     end, start = os.pipe()
     os.write(start, content.getvalue())
     os.close(start)
     with open(end, "rb") as file:
-        np.testing.assert_array_equal(image.load(file), colours)
+        np.testing.assert_array_equal(image.load(file), colors)
 
 
-def test_16_bit_and_bool_arrays(colours):
-    deep = colours.astype(np.uint16) * 257
+def test_16_bit_and_bool_arrays(colors):
+    deep = colors.astype(np.uint16) * 257
     for array in (deep, deep.astype(">u2")):
-        np.testing.assert_allclose(image.load(array), colours / 255, atol=1e-6)
-    np.testing.assert_array_equal(image.load(colours > 99), np.where(colours > 99, np.uint8(255), np.uint8(0)))
+        np.testing.assert_allclose(image.load(array), colors / 255, atol=1e-6)
+    np.testing.assert_array_equal(image.load(colors > 99), np.where(colors > 99, np.uint8(255), np.uint8(0)))
 
 
 def test_tensors_without_plain_pixels():
@@ -282,13 +282,13 @@ def test_tensors_without_plain_pixels():
             image.load(odd)
 
 
-def test_torch_tensors(colours):
-    planes = from_numpy(colours).permute(2, 0, 1)
+def test_torch_tensors(colors):
+    planes = from_numpy(colors).permute(2, 0, 1)
     for tensor in (planes, planes[None]):
-        np.testing.assert_array_equal(image.load(tensor), colours)
-    np.testing.assert_allclose(image.load((planes / 255).requires_grad_()), colours / 255, atol=1e-6)
-    np.testing.assert_allclose(image.load(planes[0].bfloat16() / 255)[..., 2], colours[..., 0] / 255, atol=0.01)
-    assert image.load(planes[:1]).shape == colours.shape
+        np.testing.assert_array_equal(image.load(tensor), colors)
+    np.testing.assert_allclose(image.load((planes / 255).requires_grad_()), colors / 255, atol=1e-6)
+    np.testing.assert_allclose(image.load(planes[0].bfloat16() / 255)[..., 2], colors[..., 0] / 255, atol=0.01)
+    assert image.load(planes[:1]).shape == colors.shape
     for bad in (planes[None].repeat(2, 1, 1, 1), planes.permute(1, 2, 0), planes[0, 0]):
         with pytest.raises(UserError, match="a tensor is C x H x W"):
             image.load(bad)
@@ -298,34 +298,34 @@ def test_torch_tensors(colours):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_reduce_takes_means(dtype, rng):
-    picture = rng.integers(0, 256, (60, 84, 3), dtype=np.uint8)
-    picture = picture if dtype == np.uint8 else (picture / 255).astype(np.float32)
-    small = image.reduce(picture, (10, 14))
+    photo = rng.integers(0, 256, (60, 84, 3), dtype=np.uint8)
+    photo = photo if dtype == np.uint8 else (photo / 255).astype(np.float32)
+    small = image.reduce(photo, (10, 14))
     assert (small.shape, small.dtype) == ((10, 14, 3), dtype)
     # Pillow's bilinear: a triangle over twice the step.
     weights = 1 - np.abs(np.arange(12) + 0.5 - 6) / 6
     weights /= weights.sum()
-    inner = np.tensordot(np.outer(weights, weights), picture[3:15, 9:21].astype(np.float64), 2)
+    inner = np.tensordot(np.outer(weights, weights), photo[3:15, 9:21].astype(np.float64), 2)
     np.testing.assert_allclose(small[1, 2], inner, atol=1 if dtype == np.uint8 else 1e-6)
-    assert image.reduce(picture, (60, 84)) is picture
+    assert image.reduce(photo, (60, 84)) is photo
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "F", "I;16"])
-def test_bands_make_no_difference(mode, colours, monkeypatch):
-    grey = colours[..., 0]
-    deep = {"F": grey.astype(np.float32) / 255, "I;16": grey.astype(np.uint16) * 257}
-    picture = Image.fromarray(deep[mode]) if mode in deep else Image.fromarray(colours).convert(mode)
+def test_bands_make_no_difference(mode, colors, monkeypatch):
+    gray = colors[..., 0]
+    deep = {"F": gray.astype(np.float32) / 255, "I;16": gray.astype(np.uint16) * 257}
+    photo = Image.fromarray(deep[mode]) if mode in deep else Image.fromarray(colors).convert(mode)
     if mode == "P":
-        picture.info["transparency"] = 3
-    whole = image.from_pil(picture)
-    monkeypatch.setattr(image, "_BAND_PIXELS", 3 * picture.width + 1)
-    np.testing.assert_array_equal(image.from_pil(picture), whole)
+        photo.info["transparency"] = 3
+    whole = image.from_pil(photo)
+    monkeypatch.setattr(image, "_BAND_PIXELS", 3 * photo.width + 1)
+    np.testing.assert_array_equal(image.from_pil(photo), whole)
 
 
 def test_a_webp_canvas_larger_than_any_frame_is_refused(tmp_path):
     path = tmp_path / "wide.webp"
-    first, second = (Image.new("RGBA", (17, 9), colour) for colour in ("red", "blue"))
-    first.save(path, lossless=True, save_all=True, append_images=[second])  # moving pictures have a canvas of their own
+    first, second = (Image.new("RGBA", (17, 9), color) for color in ("red", "blue"))
+    first.save(path, lossless=True, save_all=True, append_images=[second])  # moving images have a canvas of their own
     content = bytearray(path.read_bytes())
     place = content.index(b"VP8X") + 15  # the height less one, three bytes
     content[place : place + 3] = (8323084).to_bytes(3, "little")
@@ -340,9 +340,9 @@ def test_a_jpeg_comes_reduced_and_upright_with_its_true_size(orientation: int, t
     stored.paste("blue", (0, 0, 400, 400))
     exif[0x0112] = orientation
     stored.save(tmp_path / "p.jpg", exif=exif)
-    picture, true = image.load_near(tmp_path / "p.jpg", 200)
-    assert (true, picture.shape) == (((400, 800), (100, 200, 3)) if orientation == 1 else ((800, 400), (200, 100, 3)))
+    photo, true = image.load_near(tmp_path / "p.jpg", 200)
+    assert (true, photo.shape) == (((400, 800), (100, 200, 3)) if orientation == 1 else ((800, 400), (200, 100, 3)))
     whole = image.read(tmp_path / "p.jpg")
-    assert np.abs(whole[::4, ::4].astype(int) - picture).mean() < 5
+    assert np.abs(whole[::4, ::4].astype(int) - photo).mean() < 5
     stored.save(tmp_path / "p.png")
     assert image.load_near(tmp_path / "p.png", 200)[0].shape == (400, 800, 3)

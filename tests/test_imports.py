@@ -16,7 +16,7 @@ import pixeldiff
 ROOT = Path(pixeldiff.__file__).parent
 LIGHT = (
     *("errors", "machine", "files", "addresses", "edgemap", "image", "figures", "tasks"),
-    *("data", "metrics", "evaluation", "robustness", "weights", "runtime"),
+    *("data", "metrics", "weights", "inference", "render", "detector", "jobs", "evaluation", "robustness"),
 )
 TORCH = ("nn", "models", "training", "export", "analysis")
 DOORS = ("compat", "serve", "cli")
@@ -88,7 +88,7 @@ def test_the_light_world_and_the_doors_open_without_torch(room: str) -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_verbs_of_the_torch_world_say_what_to_install(words: list[str], tmp_path: Path) -> None:
+def test_commands_of_the_torch_world_say_what_to_install(words: list[str], tmp_path: Path) -> None:
     script = f"import sys; sys.modules['torch'] = None\nfrom pixeldiff.cli import main\nmain({words})"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2

@@ -24,10 +24,10 @@ QUIET_SECONDS = 12  # onnxruntime 1.31 looks its maker up some 9 s after it was 
 
 PYTHON = """
 import sys, time
-from pixeldiff import EdgeDetector, PackedClassifier
+from pixeldiff import EdgeDetector, Classifier
 from pixeldiff.compat.controlnet import PidiNetDetector
 EdgeDetector("tiny")("photo.png")
-PackedClassifier("bipdc-cifar100")("photo.png")
+Classifier("bipdc-cifar100")("photo.png")
 PidiNetDetector.from_pretrained("tiny")("photo.png")
 time.sleep(float(sys.argv[1]))
 """
@@ -37,7 +37,7 @@ SERVE = ("-m", "pixeldiff", "serve", "--port", "0")
 
 
 class Guest:
-    """A user of this machine with an empty home and temporary folder, and one picture to work on."""
+    """A user of this machine with an empty home and temporary folder, and one image to work on."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.temporary, self.work = (folder / name for name in ("home", "tmp", "work"))
@@ -72,13 +72,13 @@ def ends_well(child: subprocess.Popen[str]) -> None:
     assert child.returncode == 0
 
 
-def use_and_stop(server: subprocess.Popen[str], picture: Path, seconds: float = 0) -> None:
-    """One picture through the server's API, then a while of silence, then Ctrl-C."""
+def use_and_stop(server: subprocess.Popen[str], image: Path, seconds: float = 0) -> None:
+    """One image through the server's API, then a while of silence, then Ctrl-C."""
     try:
         address = server.stdout.readline().strip()
         # The address is told a moment before it answers.
         with httpx.Client(transport=httpx.HTTPTransport(retries=6), trust_env=False, timeout=60) as client:
-            assert client.post(f"{address}/api/edges", content=picture.read_bytes()).status_code == 200
+            assert client.post(f"{address}/api/edges", content=image.read_bytes()).status_code == 200
         time.sleep(seconds)
     finally:
         server.send_signal(signal.SIGINT)
@@ -119,4 +119,4 @@ def test_onnxruntime_is_imported_in_one_place():
     folders = ("src", "tests", "tools", "benchmarks", "comfyui")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")] + [ROOT / "hubconf.py"]
     importing = re.compile(r"^\s*(import|from) onnxruntime\b", re.MULTILINE)
-    assert [path.name for path in files if importing.search(path.read_text())] == ["engine.py"]
+    assert [path.name for path in files if importing.search(path.read_text())] == ["onnx_session.py"]

@@ -77,7 +77,7 @@ absent = {"torch", "scipy"}
 sys.modules.update(dict.fromkeys(absent))
 import pixeldiff
 
-names = {"EdgeDetector", "FaceEmbedder", "ObjectDetector", "PackedClassifier", "Settings", "UserError", "__version__"}
+names = {"EdgeDetector", "FaceEmbedder", "ObjectDetector", "Classifier", "Settings", "UserError", "__version__"}
 assert set(dir(pixeldiff)) == names | {"evaluate_edges"}, dir(pixeldiff)
 assert {name for name, _ in inspect.getmembers(pixeldiff)} == set(dir(pixeldiff))
 assert "EdgeDetector" in pydoc.render_doc(pixeldiff)

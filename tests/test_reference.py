@@ -1,4 +1,4 @@
-"""The reference results: every shipped network has some, and each difference is told."""
+"""The reference results: every pretrained model has some, and each difference is told."""
 
 import json
 
@@ -18,7 +18,7 @@ def test_every_shipped_network_has_results(reference):
     assert results["edges"].keys() == weights.shipped("edges").keys()
     assert results["classes"].keys() == weights.shipped("classes").keys()
     assert set(weights.shipped("faces")) == {reference.FACE_NETWORK}
-    assert set(weights.shipped("boxes")) == {reference.OBJECT_DETECTOR}
+    assert set(weights.shipped("objects")) == {reference.OBJECT_DETECTOR}
     of_one = [*results["edges"]["tiny"].values(), *results["classes"].values(), results["faces"]["embeddings"]]
     assert all(len(images) == 10 for images in (*of_one, results["objects"]))
     assert results["scores"].keys() == reference.EVALUATIONS.keys()

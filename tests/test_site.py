@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import pixeldiff
-from pixeldiff.cli import VERBS
+from pixeldiff.cli import COMMANDS
 from pixeldiff.tasks import TASKS
 from tests.scripts import ROOT, load_script
 
@@ -37,7 +37,7 @@ def _source(module: str) -> str:
 
 def test_the_reference_has_every_command():
     headings = re.findall(r"^## pixeldiff (\w+)", PAGES["reference/commands.md"], re.M)
-    assert list(dict.fromkeys(headings)) == list(VERBS)
+    assert list(dict.fromkeys(headings)) == list(COMMANDS)
     assert "## pixeldiff faces compare" in PAGES["reference/commands.md"]
     assert "--multi-scale" in PAGES["reference/commands.md"]
 
@@ -45,7 +45,7 @@ def test_the_reference_has_every_command():
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_page(name):
     page = PAGES[f"tasks/{name}.md"]
-    assert f"`pixeldiff {SITE.VERBS[name]}`" in page
+    assert f"`pixeldiff {SITE.COMMANDS[name]}`" in page
     assert all(one in page for one, card in SITE.weights.cards().items() if card["task"] == name)
 
 

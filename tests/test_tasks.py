@@ -1,4 +1,4 @@
-"""The table of tasks: every piece that a row names is there, and a made-up task is known to every verb."""
+"""The table of tasks: every piece that a row names is there, and a made-up task is known to every command."""
 
 import dataclasses
 import json
@@ -53,17 +53,17 @@ def test_unknown_names_are_told_what_there_is():
 
 ROOMS = {
     "runtime": '''
-"""Counts the stripes of a picture."""
+"""Counts the stripes of an image."""
 from pixeldiff.weights import runnable
 
 class Counter:
     def __init__(self, path, threads=None, streams=1):
         self.count = runnable(path, "stripes")[1]["count"]
-    def __call__(self, picture):
+    def __call__(self, image):
         return self.count
 ''',
     "bench": """
-def measure(path, threads, pictures, others):
+def measure(path, threads, images, others):
     return {"latency": {"9x9": {"runtime": dict.fromkeys(("median_ms", "p10_ms", "p90_ms"), 2.0)}}}
 """,
     "export": """
@@ -105,7 +105,7 @@ def prepare(data, seed, limit, threads):
     return Scorer()
 
 class Scorer:
-    source, kinds, has_clean, streams, pictures = "zebras", LAYOUT.kinds, False, 1, 3
+    source, kinds, has_clean, streams, images = "zebras", LAYOUT.kinds, False, 1, 3
     def __call__(self, condition, networks, tick):
         return {name: {"evenness": network(None) + condition[1]} for name, network in networks.items()}
 """,

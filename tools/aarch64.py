@@ -5,7 +5,7 @@
 
 The source file in dist/ goes through a cross compiler. The stable ABI has the same headers everywhere, so that a Python
 of this machine (3.12 or newer) will do. The wheel gets its tag, is looked at by the checkers of `make dist`, and
-qemu-aarch64 runs it with Debian's Python: the map of a picture is that of `make dist`, to a grey level, and the tests
+qemu-aarch64 runs it with Debian's Python: the map of an image is that of `make dist`, to a gray level, and the tests
 of the kernels pass.
 """
 
@@ -32,7 +32,7 @@ PACKAGES = (
     f"python{PYTHON}-minimal libpython{PYTHON}-minimal libpython{PYTHON}-stdlib libc6 libstdc++6 libgcc-s1 zlib1g "
     "libexpat1 libffi8 libbz2-1.0 liblzma5"
 ).split()
-PICTURE = "coffee"
+IMAGE = "coffee"
 COMPARE = """
 import sys
 import numpy as np
@@ -110,7 +110,7 @@ def unpack_python() -> Path:
 
 
 def use(wheel: Path, source: Path, system: Path, expected: Path) -> None:
-    """The wheel and what it needs, from the index; a picture, compared with the map `expected`; the kernels' tests."""
+    """The wheel and what it needs, from the index; an image, compared with the map `expected`; the kernels' tests."""
     newest = re.search(r"manylinux_2_(\d+)_aarch64", wheel.name)
     assert newest
     platforms = [f"--platform=manylinux_2_{minor}_aarch64" for minor in range(17, int(newest[1]) + 1)]
@@ -119,8 +119,8 @@ def use(wheel: Path, source: Path, system: Path, expected: Path) -> None:
     run(*install, "--python-version", PYTHON, *platforms, wheel, "pytest", "pytest-timeout")
     emulated = ("qemu-aarch64", "-L", system, system / f"usr/bin/python{PYTHON}", "-m")
     alone = {"PYTHONPATH": str(site), "PIXELDIFF_DATA": ""}
-    run(*emulated, "pixeldiff", "detect", source / f"docs/images/{PICTURE}.jpg", "-o", WORK / "edges", env=alone)
-    run(expected.parents[1] / "bin/python", "-c", COMPARE, WORK / f"edges/{PICTURE}.edges.png", expected)
+    run(*emulated, "pixeldiff", "detect", source / f"docs/images/{IMAGE}.jpg", "-o", WORK / "edges", env=alone)
+    run(expected.parents[1] / "bin/python", "-c", COMPARE, WORK / f"edges/{IMAGE}.edges.png", expected)
     run(*emulated, "pytest", "-o", "timeout=1800", "tests/native", cwd=source, env=alone)
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     options = parser.parse_args()
     if missing := [name for name in NEEDED if not shutil.which(name)]:
         sys.exit(f"aarch64: needs {', '.join(missing)}; Debian: apt install g++-aarch64-linux-gnu qemu-user")
-    sources, maps = list(DIST.glob("*.tar.gz")), sorted(MADE.glob(f"use-*/edges/{PICTURE}.edges.png"))
+    sources, maps = list(DIST.glob("*.tar.gz")), sorted(MADE.glob(f"use-*/edges/{IMAGE}.edges.png"))
     if len(sources) != 1 or not maps:
         sys.exit("aarch64: the source file and a map to compare with come from `make dist`; run that first")
     shutil.rmtree(WORK, ignore_errors=True)

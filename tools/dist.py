@@ -3,7 +3,7 @@
     make dist PYTHONS="python3.10 python3.12"
 
 A wheel is built from the source file alone, gets its manylinux tag, is looked at by the usual checkers, and is put into
-an empty environment whose PATH has no compiler. There it finds the edges of a picture, and the light tests pass.
+an empty environment whose PATH has no compiler. There it finds the edges of an image, and the light tests pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 WORK = ROOT / "build/dist"
 MOST_MB = 8  # of a wheel
-MOST_SECONDS = 30  # from pip install to the first picture
+MOST_SECONDS = 30  # from pip install to the first image
 
 
 def run(*words: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
@@ -95,9 +95,7 @@ def use(wheel: Path, source: Path, python: str) -> float:
     seconds = time.perf_counter() - start
     print(f"{wheel.name}: {seconds:.1f} s from pip install to the first edges")
     if seconds > MOST_SECONDS:
-        sys.exit(
-            f"dist: {wheel.name} took {seconds:.0f} s to its first picture, more than {MOST_SECONDS}; find out why"
-        )
+        sys.exit(f"dist: {wheel.name} took {seconds:.0f} s to its first image, more than {MOST_SECONDS}; find out why")
     run(bin_ / "python", "-m", "pip", "install", "-q", "pytest", "pytest-timeout", "pytest-xdist", env=alone)
     run(bin_ / "python", "-m", "pytest", "-n", "2", cwd=source, env=alone)
     return seconds

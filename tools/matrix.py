@@ -21,8 +21,8 @@ WORK = ROOT / "build/matrix"
 TESTS = (
     "tests/native",
     "tests/metrics",
-    "tests/runtime/test_edges.py",
-    "tests/runtime/test_packed.py",
+    "tests/test_detector.py",
+    "tests/inference/test_packed.py",
     "tests/test_image.py",
 )
 VERSIONS = (

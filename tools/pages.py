@@ -1,7 +1,7 @@
 """Pages of the documentation site that are made from the code; mkdocs.yml calls this as a hook.
 
 Start, contributing, security, releases and changes are the files of those names beside docs/; tasks come from the table
-of tasks and the cards of the shipped networks, commands from click, the public names from `pixeldiff.__all__`.
+of tasks and the cards of the pretrained models, commands from click, the public names from `pixeldiff.__all__`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BESIDE = {  # files beside docs/ and the pages they become
     "RELEASE.md": "release.md",
     "CHANGELOG.md": "changelog.md",
 }
-VERBS = {"edges": "detect", "classes": "classify", "faces": "faces", "boxes": "boxes"}
-GUIDES = {"edges": "everyday", "classes": "binary", "faces": "faces", "boxes": "boxes"}
+COMMANDS = {"edges": "detect", "classes": "classify", "faces": "faces", "objects": "objects"}
+GUIDES = {"edges": "everyday", "classes": "binary", "faces": "faces", "objects": "objects"}
 
 
 def moved(text: str, before: str, after: str) -> str:
@@ -78,7 +78,7 @@ def task_page(name: str) -> str:
         f"# {name.capitalize()}",
         "",
         f"[How to use it](../guide/{guide}.md), [what was measured](../results/{guide}.md), the command "
-        f"[`pixeldiff {VERBS[name]}`](../reference/commands.md#pixeldiff-{VERBS[name]}), and in Python "
+        f"[`pixeldiff {COMMANDS[name]}`](../reference/commands.md#pixeldiff-{COMMANDS[name]}), and in Python "
         f"[`{row.runtime.split(':')[1]}`](../reference/python.md).",
         "",
         f"Files that run end with `{row.suffix}`. `pixeldiff eval --dataset` takes {', '.join(row.datasets)}.",

@@ -1,4 +1,4 @@
-"""The poster of the README: what the program makes of three example pictures.
+"""The poster of the README: what the program makes of three example images.
 
 python tools/poster.py docs/images/poster.jpg
 """
@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from pixeldiff import EdgeDetector, ObjectDetector, PackedClassifier
+from pixeldiff import Classifier, EdgeDetector, ObjectDetector
 from pixeldiff.edgemap import nms, to_8_bit
-from pixeldiff.runtime.alignment import align
-from pixeldiff.runtime.box_drawing import draw
-from pixeldiff.runtime.drawing import over_photo
-from pixeldiff.runtime.mtcnn import FaceFinder
-from pixeldiff.runtime.vector import lines
+from pixeldiff.inference.alignment import align
+from pixeldiff.inference.mtcnn import FaceFinder
+from pixeldiff.render.detections import draw
+from pixeldiff.render.drawing import over_photo
+from pixeldiff.render.vector import lines
 
 IMAGES = Path(__file__).parents[1] / "docs/images"
 PANEL = (345, 230)
@@ -27,7 +27,7 @@ COLOURS = ("#00796b", "#c2185b", "#1976d2", "#f57c00", "#5e35b1")
 
 
 def vector(edge_map: np.ndarray) -> Image.Image:
-    """Every line in a colour of its own."""
+    """Every line in a color of its own."""
     height, width = edge_map.shape
     drawing = Image.new("RGB", (2 * width, 2 * height), "white")
     pen = ImageDraw.Draw(drawing)
@@ -36,11 +36,11 @@ def vector(edge_map: np.ndarray) -> Image.Image:
     return drawing
 
 
-def classes(picture: Image.Image) -> Image.Image:
+def classes(image: Image.Image) -> Image.Image:
     """The three best guesses of a 1-bit network."""
-    shown = picture.copy()
+    shown = image.copy()
     pen, font = ImageDraw.Draw(shown, "RGBA"), ImageFont.load_default(22)
-    for k, guess in enumerate(PackedClassifier("binary-cifar100", threads=1)(picture, top=3)):
+    for k, guess in enumerate(Classifier("binary-cifar100", threads=1)(image, top=3)):
         top = 12 + 40 * k
         pen.rectangle((12, top, 12 + 500 * guess.probability, top + 32), fill=(0, 121, 107, 230))
         pen.text(
@@ -54,20 +54,20 @@ def classes(picture: Image.Image) -> Image.Image:
     return shown
 
 
-def boxes(picture: Image.Image) -> Image.Image:
-    detector = ObjectDetector("cpdc-boxes", threads=1)
-    return Image.fromarray(draw(np.asarray(picture), detector(picture), detector.labels))
+def boxes(image: Image.Image) -> Image.Image:
+    detector = ObjectDetector("cpdc-objects", threads=1)
+    return Image.fromarray(draw(np.asarray(image), detector(image), detector.labels))
 
 
-def face(picture: Image.Image) -> Image.Image:
+def face(image: Image.Image) -> Image.Image:
     """The face, its five points, and in the corner what the network for faces sees."""
-    found = FaceFinder()(np.asarray(picture))[0]
-    shown = picture.copy()
+    found = FaceFinder()(np.asarray(image))[0]
+    shown = image.copy()
     pen = ImageDraw.Draw(shown)
     pen.rectangle(found.box, outline="#00e5ff", width=3)
     for x, y in found.points:
         pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill="#00e5ff")
-    aligned = Image.fromarray(align(np.asarray(picture), found.points))
+    aligned = Image.fromarray(align(np.asarray(image), found.points))
     shown.paste(aligned, (shown.width - aligned.width, shown.height - aligned.height))
     return shown
 

@@ -1,4 +1,4 @@
-"""Reference results of the shipped networks, against which a change of the code is checked to the last bit.
+"""Reference results of the pretrained models, against which a change of the code is checked to the last bit.
 
     python tools/reference.py --write     # record them in benchmarks/results/reference.json
     python tools/reference.py --check     # list every difference; the exit code is 1 if there is one
@@ -41,7 +41,7 @@ PHOTOS = ("coffee", "chelsea", "astronaut")
 EDGE_NETWORKS = ("basic", "small", "tiny", "tiny-l")
 CLASSIFIERS = ("binary-cifar100", "bipdc-cifar100")
 FACE_NETWORK = "binary-faces"
-OBJECT_DETECTOR = "cpdc-boxes"
+OBJECT_DETECTOR = "cpdc-objects"
 BEHIND_ONNX_RUNTIME = ("objects/", "faces/aligned/", "scores/faces/", "scores/objects/")
 FACE_SIZE = (112, 96)  # height and width of an aligned face
 
@@ -131,9 +131,9 @@ def hash_drawing(path: Path) -> str:
 
 
 def class_results(images: Mapping[str, Path], model: str) -> dict[str, Any]:
-    from pixeldiff import PackedClassifier
+    from pixeldiff import Classifier
 
-    classifier = PackedClassifier(model, threads=1)
+    classifier = Classifier(model, threads=1)
     batch = np.stack([classifier.prepare(path) for path in images.values()])
     return {name: describe(row) for name, row in zip(images, classifier.logits(batch), strict=True)}
 
@@ -251,7 +251,7 @@ def data_folder() -> Path | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Reference results of the shipped networks.")
+    parser = argparse.ArgumentParser(description="Reference results of the pretrained models.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="record the results")
     what.add_argument("--check", action="store_true", help="compare with the recorded results")

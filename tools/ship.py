@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 from pixeldiff.models import pidinet
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.tasks import Task, find_task, load
@@ -29,7 +29,7 @@ FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed pac
 
 
 def decisive(recipe: Recipe) -> dict[str, Any]:
-    """The parts of a recipe that change what is learned, but for where its pictures and first weights lay."""
+    """The parts of a recipe that change what is learned, but for where its images and first weights lay."""
     table = as_table(recipe)
     table["data"] = {key: value for key, value in table["data"].items() if key not in ("root", "roots")}
     parts = {key: table[key] for key in ("task", "model", "data", "loss", "optimizer", "schedule", "seed")}
@@ -41,9 +41,9 @@ def recipe_words(facts: dict[str, str]) -> dict[str, str]:
     return {key: facts[key] for key in ("recipe", "run", "stage") if facts.get(key)}
 
 
-def licence(task: Task, facts: dict[str, str]) -> str:
+def license(task: Task, facts: dict[str, str]) -> str:
     """The task's, and the terms of what else a network was trained on."""
-    return "; ".join(filter(None, [task.licence, facts.get("terms")]))
+    return "; ".join(filter(None, [task.license, facts.get("terms")]))
 
 
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
@@ -64,13 +64,13 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
         "wall_clock_hours": described["wall_clock_hours"],
         "steps": described["steps"],
         "seed": described["recipe"]["seed"],
-        "licence": licence(task, facts),
+        "license": license(task, facts),
         "note": facts["note"],
     }
 
 
 def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path:
-    """Save with the licence inside, export, write the card last; returns the card's file."""
+    """Save with the license inside, export, write the card last; returns the card's file."""
     name = canonical_name(name)
     described = read_metadata(weights)
     task = find_task(described["task"])
@@ -86,12 +86,12 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     named = read_recipe(**recipe_words(facts))
     _check_facts(name, described, named, recipe_words(facts))
     # The recipe as it is shipped: in that of the run are folders of the machine that it ran on.
-    said = {**described, "recipe": as_table(named), "licence": licence(task, facts)}
+    said = {**described, "recipe": as_table(named), "license": license(task, facts)}
     save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", said)
     if task.suffix != TRAINED:
         load(task.export)(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
-    write_whole(path, (json.dumps(card(name, weights, scores, **facts), indent=1) + "\n").encode())
+    atomic_write(path, (json.dumps(card(name, weights, scores, **facts), indent=1) + "\n").encode())
     return path
 
 
@@ -115,7 +115,7 @@ def _check_facts(name: str, described: dict[str, Any], recipe: Recipe, words: di
 @click.option("--run", default="", help="Which run of it.")
 @click.option("--stage", default="", help="Which stage of it.")
 @click.option("--data", required=True, help="What it was trained on, in words.")
-@click.option("--terms", default="", help="Terms of pictures beyond those that the task's licence speaks of.")
+@click.option("--terms", default="", help="Terms of images beyond those that the task's license speaks of.")
 @click.option("--note", required=True, help="What a reader should know.")
 def main(name: str, weights: Path, scores: Path, **facts: str) -> None:
     """NAME in the package, its WEIGHTS (.safetensors of a run), its SCORES (`pixeldiff eval --json`)."""

@@ -3,13 +3,13 @@
 // The interface is that of src/pixeldiff/serve/page/engine.js.
 import { reduce, resize, seenSize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
 
-export const promise = "Edges of a picture, found on your own machine. Nothing is uploaded.";
+export const promise = "Edges of an image, found on your own machine. Nothing is uploaded.";
 export const canVector = false;
 
 const MOST_PIXELS = 16e6; // for the network: what a browser's memory bears
 const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-const waiting = new Map(); // of every picture under way, who wants its map
-let pictures = 0;
+const waiting = new Map(); // of every image under way, who wants its map
+let images = 0;
 let list = null;
 
 worker.onmessage = ({ data: { id, map, error } }) => {
@@ -27,7 +27,7 @@ export function models() {
   list ??= fetch("models/index.json").then(async (answer) => {
     if (!answer.ok) throw new Error("The list of networks is missing; build the page again.");
     const found = await answer.json();
-    worker.postMessage({ model: found.find((one) => one.default).name }); // while a picture is looked for
+    worker.postMessage({ model: found.find((one) => one.default).name }); // while an image is looked for
     return found;
   });
   return list;
@@ -48,15 +48,15 @@ export async function edges(blob, { model, thin, size }, bitmap) {
 
 function ran(job) {
   return new Promise((resolve, reject) => {
-    waiting.set(++pictures, { resolve, reject });
-    worker.postMessage({ id: pictures, ...job }, [job.pixels.buffer]);
+    waiting.set(++images, { resolve, reject });
+    worker.postMessage({ id: images, ...job }, [job.pixels.buffer]);
   });
 }
 
 export const svg = async () => null;
 export const png = async () => null;
 
-// Transparent pictures lie on white, as in the Python reader.
+// Transparent images lie on white, as in the Python reader.
 function pixelsOf(bitmap) {
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   const pen = canvas.getContext("2d", { willReadFrequently: true });

@@ -1,6 +1,6 @@
 // Trained edge networks as their .safetensors files hold them, folded for the engine.
 //
-// The same as src/pixeldiff/runtime/edge_file.py: a width, a pattern and three switches say which tensors there must be,
+// The same as src/pixeldiff/inference/edge_file.py: a width, a pattern and three switches say which tensors there must be,
 // in the order of native/float/pidinet.hpp. tests/serve/test_page.py compares the numbers.
 const KINDS = { c: central, a: angular, r: radial, v: (kernel) => kernel };
 const STAGES = [1, 2, 4, 4]; // times the width
@@ -100,13 +100,13 @@ function folded(tensor, fold) {
   return result;
 }
 
-// x_p - x_centre. The centre's own weight, which rests, stays out of the sum: taken off again it would turn a last bit.
+// x_p - x_center. The center's own weight, which rests, stays out of the sum: taken off again it would turn a last bit.
 function central(kernel) {
   const others = kernel.reduce((total, weight, place) => (place === 4 ? total : total + weight), 0);
   return Array.from(kernel, (weight, place) => (place === 4 ? -others : weight));
 }
 
-// x_p minus the next pixel clockwise; the centre rests.
+// x_p minus the next pixel clockwise; the center rests.
 function angular(kernel) {
   const ring = [0, 1, 2, 5, 8, 7, 6, 3];
   const result = new Array(9).fill(0);
@@ -114,7 +114,7 @@ function angular(kernel) {
   return result;
 }
 
-// The pixel twice as far minus the pixel itself; the centre rests.
+// The pixel twice as far minus the pixel itself; the center rests.
 function radial(kernel) {
   const result = new Array(25).fill(0);
   kernel.forEach((weight, place) => {

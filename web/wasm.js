@@ -1,7 +1,7 @@
 // native/web/module.cpp as JavaScript: a network from its file, maps from pixels. Runs in a worker and in node.
 import { read } from "./network.js";
 
-const SMALLEST = 16; // as in src/pixeldiff/runtime/sizes.py: smaller pictures go on with their last row and column
+const SMALLEST = 16; // as in src/pixeldiff/inference/sizes.py: smaller images go on with their last row and column
 
 // What the module of one thread asks of its surroundings: nothing but a way to give up.
 const surroundings = () => ({

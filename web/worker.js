@@ -1,7 +1,7 @@
 // The engine off the page's own thread: {id, model, pixels, rows, columns} in, {id, map} or {id, error} out.
 import { Engine } from "./wasm.js";
 
-const MOST_THREADS = 8; // each is a worker; more would have few rows of a picture each
+const MOST_THREADS = 8; // each is a worker; more would have few rows of an image each
 
 let engine = null;
 const networks = new Map();
@@ -38,12 +38,12 @@ function opened(model) {
 onmessage = async ({ data: { id, model, pixels, rows, columns } }) => {
   try {
     const { own, network } = await opened(model);
-    if (!pixels) return; // only to be ready for the first picture
+    if (!pixels) return; // only to be ready for the first image
     const map = own.edges(network, pixels, rows, columns);
     postMessage({ id, map }, [map.buffer]);
   } catch (error) {
     engine?.then((own) => own.end(), () => {});
-    engine = null; // one that gave up does not come back; the next picture gets another
+    engine = null; // one that gave up does not come back; the next image gets another
     networks.clear();
     if (pixels) postMessage({ id, error: error.message ?? "the engine gave up" });
   }

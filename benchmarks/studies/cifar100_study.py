@@ -19,7 +19,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 
 RECIPE, SEEDS = "classes/cifar100-quarter", (0, 1, 2)  # the pair with each seed, all else with the first
 PAIR = ("vanilla", "bicpdc")
@@ -123,7 +123,7 @@ def main() -> None:
     table = collect(options.out)
     result = {"runs": table, "bicpdc_minus_vanilla": paired_difference(table)}
     for name, text in (("study.json", json.dumps(result, indent=1) + "\n"), ("study.md", as_markdown(table))):
-        write_whole(options.out / name, text.encode())
+        atomic_write(options.out / name, text.encode())
     print(as_markdown(table), end="")
 
 

@@ -60,14 +60,14 @@ def draw(runs: Runs, path: Path) -> None:
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(run["network"] for run in runs.values()))
-    for name, colour in zip(names, COLOURS, strict=False):
+    for name, color in zip(names, COLOURS, strict=False):
         own = {recipe: run for recipe, run in runs.items() if run["network"] == name}
         for k, (recipe, run) in enumerate(own.items()):
             begin = hours_before(runs, recipe)
             points = [(begin + hours, ods) for hours, ods, *_ in run["points"]]
             if run["after"]:
                 points = [(begin, runs[run["after"]]["points"][-1][1]), *points]
-            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=name if k == 0 else None)
+            axes.plot(*zip(*points, strict=True), "o-", color=color, markersize=4, label=name if k == 0 else None)
     axes.set(xlabel="hours on a CPU, those of the networks before included", ylabel="ODS, BSDS500 test")
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.legend(loc="lower right")

@@ -3,7 +3,7 @@
     PIXELDIFF_DATA=... python benchmarks/studies/faces_study.py --out runs/faces --faces data/faces [--table]
 
 PIXELDIFF_DATA holds faces-aligned/cfp (with CFP's lists) and faces-aligned/imfdb, made by `pixeldiff faces align`.
---faces holds lfw and cfp as they are: each picture is aligned once, and the pictures without a face are taken whole.
+--faces holds lfw and cfp as they are: each image is aligned once, and the images without a face are taken whole.
 Runs that are finished stay as they are, interrupted ones go on; --table only scores what is there, and what is scored
 already is kept in <out>/<run>/scores.json. Binary networks run packed, the float one in torch.
 The errors of a difference are standard errors over folds and seeds (LFW: ten folds per seed), each paired.
@@ -30,11 +30,11 @@ from pixeldiff import image
 from pixeldiff.data.faces import Pairs, read_pairs
 from pixeldiff.evaluation.faces import cosines
 from pixeldiff.export.packed import pack_model
-from pixeldiff.files import write_whole
-from pixeldiff.metrics.faces import fold_accuracies, summarise
+from pixeldiff.files import atomic_write
+from pixeldiff.inference.alignment import FaceAligner, NoFaceError
+from pixeldiff.inference.faces import FaceEmbedder
+from pixeldiff.metrics.faces import fold_accuracies, summarize
 from pixeldiff.models.saving import load_model
-from pixeldiff.runtime.alignment import FaceAligner, NoFaceError
-from pixeldiff.runtime.faces import FaceEmbedder
 from pixeldiff.training.tasks.faces import embed
 from pixeldiff.weights import sha256
 
@@ -87,16 +87,16 @@ class Sets:
         for name, pairs in self.pairs.items():
             scores = cosines(embed(self.faces[name]), pairs)
             folds = fold_accuracies(scores, pairs.same, pairs.folds)
-            found[name] = {**summarise(scores, pairs.same, pairs.folds), "fold_accuracies": (100 * folds).tolist()}
+            found[name] = {**summarize(scores, pairs.same, pairs.folds), "fold_accuracies": (100 * folds).tolist()}
         return found
 
 
 def _aligned(aligner: FaceAligner, path: Path) -> Faces:
-    picture = image.read8(path)
+    photo = image.read8(path)
     try:
-        return aligner(picture).picture
+        return aligner(photo).image
     except NoFaceError:
-        return image.as_8_bit(image.reduce(picture, image.FACE))
+        return image.as_8_bit(image.reduce(photo, image.FACE))
 
 
 def pixels(faces: Faces) -> NDArray[np.float32]:
@@ -127,7 +127,7 @@ def _kept(path: Path, of: str, score: Callable[[], Scores]) -> Scores:
         scores: Scores = known["scores"]
         return scores
     found = score()
-    write_whole(path, json.dumps({"sha256": of, "scores": found}, indent=1).encode())
+    atomic_write(path, json.dumps({"sha256": of, "scores": found}, indent=1).encode())
     return found
 
 
@@ -207,7 +207,7 @@ def main() -> None:
             table.setdefault(name, {})[str(seed)] = found
     result = {"runs": table, "biapdc_minus_vanilla": {name: paired_difference(table, name) for name in DATASETS}}
     for file, text in (("study.json", json.dumps(result, indent=1) + "\n"), ("study.md", as_markdown(table))):
-        write_whole(options.out / file, text.encode())
+        atomic_write(options.out / file, text.encode())
     print(as_markdown(table), end="")
 
 

@@ -1,4 +1,4 @@
-"""The human point of the BSDS500 plots: each annotator of the test pictures scored against the others.
+"""The human point of the BSDS500 plots: each annotator of the test images scored against the others.
 
 python benchmarks/studies/human_point.py BSDS500
 """
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pixeldiff.data.truth import find_truth
+from pixeldiff.data.truth import find_ground_truth
 from pixeldiff.metrics.edges import evaluate_image
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bsds500", type=Path)
-    truths = find_truth(parser.parse_args().bsds500 / "groundTruth" / "test")
+    truths = find_ground_truth(parser.parse_args().bsds500 / "groundTruth" / "test")
     counts = []
     for truth in truths.values():
         masks = truth.load()
@@ -25,7 +25,7 @@ def main() -> None:
             counts.append(evaluate_image(own.astype(np.float32), masks[:k] + masks[k + 1 :], [0.5], nms=False))
     total = sum(counts[1:], counts[0])
     recall, precision, f = (float(values[0]) for values in (total.recall, total.precision, total.f))
-    print(f"{len(counts)} annotations of {len(truths)} pictures")
+    print(f"{len(counts)} annotations of {len(truths)} images")
     print(f"recall {recall:.4f}, precision {precision:.4f}, F {f:.4f}")
 
 

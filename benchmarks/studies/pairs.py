@@ -5,9 +5,9 @@
     python benchmarks/studies/pairs.py edges --data BSDS500 \
         plain=runs/plain-0/last.safetensors,runs/plain-1/last.safetensors carv=...
 
-All networks see the same pictures. The weights of one name are its seeds in order, and its score is their mean. The
-error of a difference to the first name is its spread over sets of pictures drawn with replacement (bootstrap), the same
-sets for all: how much the pictures matter; `spread` is that of a score alone. What training leaves to chance is in the
+All networks see the same images. The weights of one name are its seeds in order, and its score is their mean. The
+error of a difference to the first name is its spread over sets of images drawn with replacement (bootstrap), the same
+sets for all: how much the images matter; `spread` is that of a score alone. What training leaves to chance is in the
 differences seed by seed.
 """
 
@@ -26,13 +26,13 @@ import numpy as np
 from pixeldiff.data import bsds, voc
 from pixeldiff.data.lists import find_root
 from pixeldiff.data.maps import DetectedMap
-from pixeldiff.evaluation.boxes import SCORED
+from pixeldiff.detector import EdgeDetector
 from pixeldiff.evaluation.edges import evaluate_edges
+from pixeldiff.evaluation.objects import SCORED
+from pixeldiff.inference.objects import ObjectDetector
 from pixeldiff.machine import describe
-from pixeldiff.metrics.boxes import Matches, Truth
-from pixeldiff.metrics.edges import summarise
-from pixeldiff.runtime.boxes import ObjectDetector
-from pixeldiff.runtime.edges import EdgeDetector
+from pixeldiff.metrics.edges import summarize
+from pixeldiff.metrics.objects import GroundTruth, Matches
 from pixeldiff.weights import sha256
 
 Scores = dict[str, float]
@@ -41,7 +41,7 @@ Scores = dict[str, float]
 class Study(NamedTuple):
     """What a task brings along."""
 
-    tables: Callable[[Path, str, str], list[Any]]  # weights, data, split -> what is counted in each picture
+    tables: Callable[[Path, str, str], list[Any]]  # weights, data, split -> what is counted in each image
     scores: Callable[[Iterable[Any]], Scores]  # of some of these
     digits: int
 
@@ -49,25 +49,25 @@ class Study(NamedTuple):
 def edge_tables(weights: Path, data: str, split: str) -> list[Any]:
     truths = bsds.find_split(find_root(data, bsds.ORIGIN), split)
     detector = EdgeDetector(weights, threads=1, size="full")
-    maps = {name: DetectedMap(detector, one.picture, "") for name, one in truths.items() if one.picture}
-    return [one.counts for one in evaluate_edges(maps, truths, threads=1).pictures.values()]
+    maps = {name: DetectedMap(detector, one.image, "") for name, one in truths.items() if one.image}
+    return [one.counts for one in evaluate_edges(maps, truths, threads=1).images.values()]
 
 
 def edge_scores(tables: Iterable[Any]) -> Scores:
-    summary = summarise(tables)
+    summary = summarize(tables)
     return {"ods": summary.ods, "ois": summary.ois, "ap": summary.ap}
 
 
 def box_tables(weights: Path, data: str, split: str) -> list[Any]:
-    from pixeldiff.export.boxes import export_boxes
+    from pixeldiff.export.objects import export_objects
 
     with tempfile.TemporaryDirectory() as folder:
-        export_boxes(weights, Path(folder) / "network.onnx")
+        export_objects(weights, Path(folder) / "network.onnx")
         detector = ObjectDetector(Path(folder) / "network.onnx")
     tables = []
-    for own in voc.list_objects(find_root(data, voc.ORIGIN), split, detector.labels).pictures:
+    for own in voc.list_objects(find_root(data, voc.ORIGIN), split, detector.labels).images:
         table = Matches(len(detector.labels))
-        table.add(detector(own.picture, SCORED), Truth(own.boxes, own.labels, own.ignored))
+        table.add(detector(own.image, SCORED), GroundTruth(own.boxes, own.labels, own.ignored))
         tables.append(table)
     return tables
 
@@ -81,20 +81,20 @@ def box_scores(tables: Iterable[Any]) -> Scores:
     return {"map50": summary.map50, "ap": summary.ap}
 
 
-STUDIES = {"edges": Study(edge_tables, edge_scores, 4), "boxes": Study(box_tables, box_scores, 2)}
+STUDIES = {"edges": Study(edge_tables, edge_scores, 4), "objects": Study(box_tables, box_scores, 2)}
 
 
 def compare(study: Study, networks: dict[str, list[list[Any]]], draws: int) -> dict[str, Any]:
     """Scores of each, and for all but the first the differences to it with their errors.
 
-    A network is a list of its seeds, a seed a list of its pictures.
+    A network is a list of its seeds, a seed a list of its images.
     """
-    first, pictures = next(iter(networks)), len(next(iter(networks.values()))[0])
+    first, images = next(iter(networks)), len(next(iter(networks.values()))[0])
     rng = np.random.default_rng(0)
     whole = {name: [study.scores(seed) for seed in seeds] for name, seeds in networks.items()}
     drawn: dict[str, list[Scores]] = {name: [] for name in networks}
     for _ in range(draws):
-        chosen = rng.integers(0, pictures, pictures)
+        chosen = rng.integers(0, images, images)
         for name, seeds in networks.items():
             drawn[name].append(mean([study.scores([seed[k] for k in chosen]) for seed in seeds]))
     report: dict[str, Any] = {}

@@ -1,10 +1,10 @@
-"""Scores over the size at which the network sees a large picture: what DEFAULT_SIZE of EdgeDetector rests on.
+"""Scores over the size at which the network sees a large image: what DEFAULT_SIZE of EdgeDetector rests on.
 
     python benchmarks/studies/photo_size.py --data BSDS500 [--split val] [--model tiny] [--every 4] [--json FILE]
 
-Pictures of BSDS500 are enlarged 2, 3 and 4 times (Pillow's bicubic). The detector gives maps of the enlarged size;
+Images of BSDS500 are enlarged 2, 3 and 4 times (Pillow's bicubic). The detector gives maps of the enlarged size;
 they are reduced again (smoothly, `image.reduce`) and scored at the original size, as the originals are. `--every 4`
-takes every fourth picture. The default was chosen on val; test is a report. A later run replaces
+takes every fourth image. The default was chosen on val; test is a report. A later run replaces
 its entry of FILE.
 """
 
@@ -20,19 +20,19 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import EdgeDetector, image
-from pixeldiff.data.truth import find_truth
+from pixeldiff.data.truth import find_ground_truth
 from pixeldiff.machine import describe
-from pixeldiff.metrics.edges import Counts, evaluate_image, summarise
+from pixeldiff.metrics.edges import Counts, evaluate_image, summarize
 
 FACTORS = (1, 2, 3, 4)
 SIZES: tuple[int | str, ...] = ("full", 1500, 1000, 800, 640, 481)
 
 
-def enlarged(picture: image.Picture, factor: int) -> image.Picture:
+def enlarged(photo: image.ImageArray, factor: int) -> image.ImageArray:
     if factor == 1:
-        return picture
-    size = (picture.shape[1] * factor, picture.shape[0] * factor)
-    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC))
+        return photo
+    size = (photo.shape[1] * factor, photo.shape[0] * factor)
+    return np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BICUBIC))
 
 
 def reduced_map(edges: image.FloatMap, size: tuple[int, int]) -> image.FloatMap:
@@ -42,23 +42,23 @@ def reduced_map(edges: image.FloatMap, size: tuple[int, int]) -> image.FloatMap:
 def measure(
     detector: EdgeDetector, data: Path, split: str, every: int, sizes: Sequence[int | str]
 ) -> list[dict[str, Any]]:
-    truths = find_truth(data / "groundTruth" / split)
+    truths = find_ground_truth(data / "groundTruth" / split)
     names = sorted(truths)[::every]
     counts: dict[tuple[int, int | str], list[Counts]] = {}
     for name in names:
-        picture = image.read(data / "images" / split / f"{name}.jpg")
+        photo = image.read(data / "images" / split / f"{name}.jpg")
         masks = truths[name].load()
         for factor in FACTORS:
-            large = enlarged(picture, factor)
+            large = enlarged(photo, factor)
             for size in sizes:
                 if size != "full" and int(size) >= max(large.shape):
                     continue  # the same as full
-                edges = reduced_map(detector(large, size=size), picture.shape[:2])
+                edges = reduced_map(detector(large, size=size), photo.shape[:2])
                 counts.setdefault((factor, size), []).append(evaluate_image(edges, masks))
     rows = []
     for (factor, size), own in counts.items():
-        scores = summarise(own)
-        row = {"factor": factor, "size": size, "pictures": len(own), "ods": scores.ods, "ois": scores.ois}
+        scores = summarize(own)
+        row = {"factor": factor, "size": size, "images": len(own), "ods": scores.ods, "ois": scores.ois}
         rows.append({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()})
     return rows
 

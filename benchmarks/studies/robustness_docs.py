@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 from pixeldiff.robustness.results import Results
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "robustness.md"
@@ -45,7 +45,7 @@ def main() -> None:
         if scores[0] and scores[1]:
             ahead += scores[1]["ods"] > scores[0]["ods"]
         lines[i] = f"| {' | '.join(cells)} |"
-    write_whole(DOCUMENT, ("\n".join(lines) + "\n").encode())
+    atomic_write(DOCUMENT, ("\n".join(lines) + "\n").encode())
     print(f"PiDiNet is ahead in {ahead} of {len(rows)} cells; {far} exactly defined ones are off by over {TOLERANCE}")
 
 

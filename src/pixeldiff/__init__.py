@@ -8,8 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the table, which a test compares with this
+    from pixeldiff.detector import EdgeDetector
     from pixeldiff.errors import UserError
     from pixeldiff.evaluation.edges import Settings, evaluate_edges
+    from pixeldiff.inference.classes import Classifier
+    from pixeldiff.inference.faces import FaceEmbedder
+    from pixeldiff.inference.objects import ObjectDetector
     from pixeldiff.models import create_model, list_models
     from pixeldiff.models.edge_module import EdgeModule
     from pixeldiff.models.hub import from_pretrained, push_to_hub, save_pretrained
@@ -18,19 +22,15 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.nn.layers import PDConv2d, fuse, replace_convs
     from pixeldiff.nn.ops import PixelPairs, fold
     from pixeldiff.robustness.corruptions import corrupt
-    from pixeldiff.runtime.boxes import ObjectDetector
-    from pixeldiff.runtime.classes import PackedClassifier
-    from pixeldiff.runtime.edges import EdgeDetector
-    from pixeldiff.runtime.faces import FaceEmbedder
 
     __all__ = [
         "BinaryPDConv2d",
+        "Classifier",
         "EdgeDetector",
         "EdgeModule",
         "FaceEmbedder",
         "ObjectDetector",
         "PDConv2d",
-        "PackedClassifier",
         "PixelPairs",
         "ReplicaPool",
         "Settings",
@@ -57,10 +57,10 @@ _HOMES = {
     "Settings": "evaluation.edges",
     "evaluate_edges": "evaluation.edges",
     "corrupt": "robustness.corruptions",
-    "EdgeDetector": "runtime.edges",
-    "PackedClassifier": "runtime.classes",
-    "FaceEmbedder": "runtime.faces",
-    "ObjectDetector": "runtime.boxes",
+    "EdgeDetector": "detector",
+    "Classifier": "inference.classes",
+    "FaceEmbedder": "inference.faces",
+    "ObjectDetector": "inference.objects",
     "PixelPairs": "nn.ops",
     "fold": "nn.ops",
     "PDConv2d": "nn.layers",

@@ -18,8 +18,8 @@ from glob import has_magic
 from pathlib import Path
 from typing import IO, Any
 
-from pixeldiff.errors import MissingExtra, UserError
-from pixeldiff.files import NoRoomError, WriteError, check_below, has_mark, name_unfinished, result_mark, write_whole
+from pixeldiff.errors import DiskFullError, MissingExtra, OutputError, UserError
+from pixeldiff.files import atomic_write, check_below, has_mark, name_unfinished, result_mark
 
 _READERS = 32  # files of a store that are looked into at a time
 SCHEMES = ("s3", "gs", "hdfs")
@@ -140,7 +140,7 @@ def write(address: Address, content: bytes) -> None:
     """Write a file so that it appears whole or not at all: object stores show what was sent to its end, on hdfs a
     whole file gets its name."""
     if not address.scheme:
-        write_whole(Path(address.path), content)
+        atomic_write(Path(address.path), content)
         return
     store, moves = _open(address), address.scheme == "hdfs"
     target = name_unfinished(Path(address.path)).as_posix() if moves else address.path
@@ -152,7 +152,7 @@ def write(address: Address, content: bytes) -> None:
         if moves:
             store.move(target, address.path)
     except OSError as error:
-        kind = NoRoomError if _NO_ROOM.search(str(error)) else WriteError
+        kind = DiskFullError if _NO_ROOM.search(str(error)) else OutputError
         raise kind(f"cannot write {address} ({_reason(error)}); check the address, its room and your rights") from error
 
 

@@ -18,7 +18,7 @@ from pixeldiff import _native
 from pixeldiff.errors import UserError
 
 FloatMap = NDArray[np.float32]
-PAPER_SCALES = (0.5, 1.0, 1.5)  # of the picture, in the paper's multi-scale test: the maps are averaged
+PAPER_SCALES = (0.5, 1.0, 1.5)  # of the image, in the paper's multi-scale test: the maps are averaged
 _ROUNDING = 1e-6  # by which a mean of maps may leave [0, 1]; cut off
 
 

@@ -15,6 +15,10 @@ class OutputError(UserError):
     """A result cannot be written where it should go."""
 
 
+class DiskFullError(OutputError):
+    """Nothing can be written any more, this file nor the next."""
+
+
 class MissingExtra(UserError, ImportError):
     """Something needs a library that an extra of pixeldiff installs."""
 

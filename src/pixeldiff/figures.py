@@ -1,4 +1,4 @@
-"""One style of plot: colours, dashes, and how a figure becomes a file (Matplotlib, extra `eval`)."""
+"""One style of plot: colors, dashes, and how a figure becomes a file (Matplotlib, extra `eval`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pixeldiff.errors import MissingExtra, UserError
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 
 SUFFIXES = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, told apart by colour-blind readers; the dashes do it in grey print.
+# Okabe and Ito's colors, told apart by color-blind readers; the dashes do it in gray print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 
@@ -34,4 +34,4 @@ def save_figure(figure: Any, path: Path, dpi: int) -> None:
     content = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "pixeldiff"}):
         figure.savefig(content, format=kind, dpi=dpi, metadata=dated)
-    write_whole(path, content.getvalue())
+    atomic_write(path, content.getvalue())

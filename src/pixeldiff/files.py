@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from pixeldiff.errors import OutputError, UserError
+from pixeldiff.errors import DiskFullError, OutputError, UserError
 
 STREAM = Path("-")  # standard input as a source, standard output as a target; a file of that name is ./-
 KEPT = "kept as it was (--overwrite replaces it)"
@@ -167,7 +167,7 @@ def is_result(path: Path) -> bool:
 
 def result_mark(path: Path) -> bytes | None:
     """What a result of that name holds; nothing where the kind of file cannot, None if no result has such a name."""
-    for command, infix in (("detect", ".edges."), ("boxes", ".boxes.")):
+    for command, infix in (("detect", ".edges."), ("objects", ".objects.")):
         if infix in path.name:
             return b"" if path.suffix.lower() in _WITHOUT_NOTE else f"pixeldiff {command} --model ".encode()
     return None
@@ -272,7 +272,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def refuse_existing(path: Path, overwrite: bool) -> None:
+def check_overwrite(path: Path, overwrite: bool) -> None:
     """Nothing is replaced unasked."""
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists; give another name or --overwrite")
@@ -289,19 +289,11 @@ def make_folder(folder: Path) -> None:
         raise UserError(f"cannot write to {folder} (no permission); choose another folder with -o")
 
 
-class WriteError(UserError):
-    """A file could not be written."""
-
-
-class NoRoomError(WriteError):
-    """Nothing can be written any more, this file nor the next."""
-
-
-def cannot_write(path: Path, error: Exception) -> WriteError:
-    """What to tell of the system's error, or PyAV's; a NoRoomError where other files will fare no better."""
+def cannot_write(path: Path, error: Exception) -> OutputError:
+    """What to tell of the system's error, or PyAV's; a DiskFullError where other files will fare no better."""
     if advice := _NO_ROOM.get(getattr(error, "errno", None) or 0):
-        return NoRoomError(f"cannot write {path}: {advice}")
-    return WriteError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
+        return DiskFullError(f"cannot write {path}: {advice}")
+    return OutputError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
 
 
 def name_unfinished(target: Path, suffix: str = "") -> Path:
@@ -310,11 +302,11 @@ def name_unfinished(target: Path, suffix: str = "") -> Path:
 
 
 @contextlib.contextmanager
-def whole(target: Path, suffix: str = "", durable: bool = False) -> Iterator[Path]:
+def atomic_path(target: Path, suffix: str = "", durable: bool = False) -> Iterator[Path]:
     """Where to write a file (or a folder) that gets the name `target` when the block ends well; else nothing is left.
 
     Missing folders are made. A `durable` file is on the disk before it gets its name, so that a power cut does not
-    cost both it and the one before: for weights and checkpoints; pictures in a row would wait for the disk.
+    cost both it and the one before: for weights and checkpoints; images in a row would wait for the disk.
     """
     unfinished = name_unfinished(target, suffix)
     try:
@@ -330,9 +322,9 @@ def whole(target: Path, suffix: str = "", durable: bool = False) -> Iterator[Pat
         _remove(unfinished)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def atomic_write(path: Path, content: bytes) -> None:
     """Write a file so that it appears complete or not at all."""
-    with whole(path) as unfinished, unfinished.open("xb") as file:
+    with atomic_path(path) as unfinished, unfinished.open("xb") as file:
         file.write(content)
 
 
@@ -342,10 +334,10 @@ def write_result(target: Path, content: bytes) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     else:
-        write_whole(target, content)
+        atomic_write(target, content)
 
 
-def remove_leftovers(folders: Iterable[Path]) -> None:
+def remove_stale_temp_files(folders: Iterable[Path]) -> None:
     """Unfinished files of processes that are no more: dead ones here, and those of elsewhere untouched for a day."""
     for folder in folders:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:  # a folder may be still to be made

@@ -28,7 +28,7 @@ def memory_budget() -> int:
 
 def run_python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A script in a new process that imports from where this one does: `-c` and `-m` alone would look into the current
-    folder first, where any torch.py among somebody's pictures would be run."""
+    folder first, where any torch.py among somebody's images would be run."""
     import subprocess
 
     places = [place for place in sys.path if place]

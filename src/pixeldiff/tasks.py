@@ -1,8 +1,9 @@
 """The table of tasks: everything that differs by task stands in one row.
 
-No verb, no server and no script asks "if edges"; it asks the row. A row names its pieces as "module" or "module:name",
-so that the table imports nothing; `load` fetches a piece when it is needed. To add a task: one file of its name in each
-of data, metrics, evaluation, robustness, models, training/tasks and runtime, and one row here.
+No command, no server and no script asks "if edges"; it asks the row. A row names its pieces as "module" or
+"module:name", so that the table imports nothing; `load` fetches a piece when it is needed. To add a task: one
+file of its name in each of data, metrics, evaluation, robustness, models, training/tasks and inference, and one row
+here.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ class Task:
     suffix: str  # of the file that runs without torch
     scores: Mapping[str, str]  # what a card holds and how it is printed; the first one ranks networks
     datasets: tuple[str, ...]  # what `eval --dataset` takes; the first one if none is named
-    command: str  # scores the shipped network {name}, as its card says
-    licence: str  # of shipped weights
+    command: str  # scores the pretrained model {name}, as its card says
+    license: str  # of shipped weights
     runtime: str  # a class: (path, threads=, streams=) -> a network ready to run
     evaluation: str  # a module: Options, prepare; see pixeldiff.evaluation
     robustness: str  # a module: LAYOUT, prepare; see pixeldiff.robustness
     training: str  # a module: Data, Loss, Evaluate, Task, Network; see pixeldiff.training.tasks
     export: str  # (weights, destination, pattern=None) -> how far the file is from the network
-    bench: str  # (path, threads, pictures, others) -> figures; `others` run the same network, to compare with
+    bench: str  # (path, threads, images, others) -> figures; `others` run the same network, to compare with
     also: tuple[str, ...] = ()  # what else a card takes from the scores, for those who run the network
     runs_too: tuple[str, ...] = ()  # suffixes of further files that export writes and the runtime takes
 
@@ -43,14 +44,14 @@ _ROWS = (
         scores={"ods": "ODS {:.3f}", "ois": "OIS {:.3f}", "ap": "AP {:.3f}"},
         datasets=("custom", "bsds500", "nyud", "multicue", "biped"),
         command="pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",
-        licence="Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and "
+        license="Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and "
         "education",
-        runtime="pixeldiff.runtime.edges:EdgeDetector",
+        runtime="pixeldiff.detector:EdgeDetector",
         evaluation="pixeldiff.evaluation.edges",
         robustness="pixeldiff.robustness.edges",
         training="pixeldiff.training.tasks.edges",
         export="pixeldiff.export.onnx:export_weights",
-        bench="pixeldiff.runtime.bench:measure_edges",
+        bench="pixeldiff.jobs.bench:measure_edges",
     ),
     Task(
         name="classes",
@@ -58,13 +59,13 @@ _ROWS = (
         scores={"top1": "top-1 {:.1f} %", "top5": "top-5 {:.1f} %"},
         datasets=("cifar100", "folder"),
         command="pixeldiff eval --model {name} --dataset cifar100 --data cifar-100-python",
-        licence="Apache-2.0 for the file; CIFAR-100, on which it was trained, names no licence: take it for research",
-        runtime="pixeldiff.runtime.classes:PackedClassifier",
+        license="Apache-2.0 for the file; CIFAR-100, on which it was trained, names no license: take it for research",
+        runtime="pixeldiff.inference.classes:Classifier",
         evaluation="pixeldiff.evaluation.classes",
         robustness="pixeldiff.robustness.classes",
         training="pixeldiff.training.tasks.classes",
         export="pixeldiff.export.packed:export_packed",
-        bench="pixeldiff.runtime.bench:measure_classes",
+        bench="pixeldiff.jobs.bench:measure_classes",
     ),
     Task(
         name="faces",
@@ -72,28 +73,28 @@ _ROWS = (
         scores={"accuracy": "accuracy {:.1f} %", "auc": "AUC {:.3f}"},
         datasets=("lfw", "cfp-ff", "cfp-fp", "ytf", "calfw", "cplfw", "pairs"),
         command="pixeldiff eval --model {name} --dataset lfw --data lfw",
-        licence="Apache-2.0 for the file; CFP and IMFDB, on which it was trained, are for research",
-        runtime="pixeldiff.runtime.faces:FaceEmbedder",
+        license="Apache-2.0 for the file; CFP and IMFDB, on which it was trained, are for research",
+        runtime="pixeldiff.inference.faces:FaceEmbedder",
         evaluation="pixeldiff.evaluation.faces",
         robustness="pixeldiff.robustness.faces",
         training="pixeldiff.training.tasks.faces",
         export="pixeldiff.export.packed:export_packed",
-        bench="pixeldiff.runtime.bench:measure_faces",
+        bench="pixeldiff.jobs.bench:measure_faces",
         also=("threshold", "true_accepts", "false_accepts"),
     ),
     Task(
-        name="boxes",
+        name="objects",
         suffix=".onnx",
         scores={"map50": "mAP@.5 {:.1f} %", "ap": "AP {:.1f} %"},
         datasets=("voc", "coco", "yolo"),
         command="pixeldiff eval --model {name} --dataset voc --data VOCdevkit",
-        licence="Apache-2.0 for the file; VOC 2012, on which it was trained, has photographs of Flickr under its terms",
-        runtime="pixeldiff.runtime.boxes:ObjectDetector",
-        evaluation="pixeldiff.evaluation.boxes",
-        robustness="pixeldiff.robustness.boxes",
-        training="pixeldiff.training.tasks.boxes",
-        export="pixeldiff.export.boxes:export_boxes",
-        bench="pixeldiff.runtime.bench:measure_boxes",
+        license="Apache-2.0 for the file; VOC 2012, on which it was trained, has photographs of Flickr under its terms",
+        runtime="pixeldiff.inference.objects:ObjectDetector",
+        evaluation="pixeldiff.evaluation.objects",
+        robustness="pixeldiff.robustness.objects",
+        training="pixeldiff.training.tasks.objects",
+        export="pixeldiff.export.objects:export_objects",
+        bench="pixeldiff.jobs.bench:measure_objects",
     ),
 )
 

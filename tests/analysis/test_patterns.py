@@ -95,7 +95,7 @@ def test_command(tmp_path, capsys):
     weights, out = tmp_path / "m.safetensors", tmp_path / "out"
     save_model(model, weights, {"recipe": {"seed": 7}})
     data = write_cifar(tmp_path / "cifar-100-python")
-    assert run(weights, "--out", out, "--data", data, "--pictures", 8) == 0
+    assert run(weights, "--out", out, "--data", data, "--images", 8) == 0
     figures = {f"{name}.png" for name in ("patterns", "kernels", "filters", "features")}
     assert {f.name for f in out.iterdir()} == {*figures, "analysis.json"}
     report = json.loads((out / "analysis.json").read_text())
@@ -112,7 +112,7 @@ def test_command(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
 
 
-def test_pictures_as_the_network_was_trained(tmp_path, rng, capsys):
+def test_images_as_the_network_was_trained(tmp_path, rng, capsys):
     """The recipe in the file, not the stem, says what --data is."""
     (tmp_path / "val" / "a").mkdir(parents=True)
     Image.fromarray(rng.integers(256, size=(20, 20, 3), dtype=np.uint8)).save(tmp_path / "val/a/0.png")

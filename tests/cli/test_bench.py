@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff import UserError, cli
-from pixeldiff.runtime import bench
+from pixeldiff.jobs import bench
 from pixeldiff.tasks import TASKS, find_task
 
 
@@ -39,7 +39,7 @@ def test_bench_of_a_file(quick, capsys, edge_weights, tmp_path):
     (own,) = report["results"]
     assert (report["command"], own["task"]) == ("bench", "edges")
     assert list(own["latency"]["40x24"]) == ["runtime"]
-    assert own["throughput"]["pictures"] == 40
+    assert own["throughput"]["images"] == 40
     assert own["throughput"]["ratio"] > 0
     assert all(peak > 20 for peak in own["peak_memory_mb"].values())
 
@@ -50,25 +50,25 @@ def test_bench_compares_with_torch_and_a_plain_export(quick, capsys, tmp_path):
     assert code == 0
     assert "x runtime" in out
     latency = json.loads((tmp_path / "b.json").read_text())["results"][0]["latency"]
-    for contenders in latency.values():
-        assert list(contenders) == ["runtime", "plain_onnx", "torch_unfused"]
-        for times in contenders.values():
+    for baselines in latency.values():
+        assert list(baselines) == ["runtime", "plain_onnx", "torch_unfused"]
+        for times in baselines.values():
             assert 0 < times["best_ms"] <= times["median_ms"]
 
 
 def test_mistakes_of_bench(capsys, tmp_path):
-    for arguments in (["--model", "nonsense"], ["--model", tmp_path / "no.onnx"], ["--pictures", tmp_path / "no"]):
+    for arguments in (["--model", "nonsense"], ["--model", tmp_path / "no.onnx"], ["--images", tmp_path / "no"]):
         code, _, err = run(capsys, "bench", *arguments)
         assert (code, err.count("\n")) == (2, 1)
 
 
-def test_large_pictures_and_existing_files(capsys, tmp_path, edge_weights, monkeypatch):
+def test_large_images_and_existing_files(capsys, tmp_path, edge_weights, monkeypatch):
     monkeypatch.setattr(bench, "LARGEST", 1000)
     Image.new("RGB", (50, 40)).save(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png has 0\.0 megapixels"):
         bench.throughput(edge_weights, 1, tmp_path)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)  # Pillow raises from twice that on
-    with pytest.raises(UserError, match=r"no picture in .* could be read"):
+    with pytest.raises(UserError, match=r"no image in .* could be read"):
         bench.throughput(edge_weights, 1, tmp_path)
     (tmp_path / "a.json").touch()
     code, _, err = run(capsys, "bench", "--model", edge_weights, "--json", tmp_path / "a.json")
@@ -83,7 +83,7 @@ def test_models_lists_the_cards(capsys, monkeypatch, tmp_path):
         "files": {".safetensors": {"bytes": 390000, "sha256": "x"}},
         "ods": 0.789,
         "ois": 0.803,
-        "licence": "Apache-2.0",
+        "license": "Apache-2.0",
     }
     (tmp_path / "one.json").write_text(json.dumps(card))
     unscored = {**card, "name": "two", "ods": None, "ois": None}
@@ -94,7 +94,7 @@ def test_models_lists_the_cards(capsys, monkeypatch, tmp_path):
     assert out.splitlines()[1].split() == ["one", "edges", "73,314", "0.39", "MB", "ODS", "0.789,", "OIS", "0.803"]
     assert out.splitlines()[-1] == "one, two: Apache-2.0"
     rows = json.loads(run(capsys, "models", "--json", "-")[1])["results"]
-    wanted = {"name": "one", "params": 73314, "file_bytes": 390000, "ods": 0.789, "ois": 0.803, "licence": "Apache-2.0"}
+    wanted = {"name": "one", "params": 73314, "file_bytes": 390000, "ods": 0.789, "ois": 0.803, "license": "Apache-2.0"}
     assert wanted.items() <= rows[0].items()
     assert rows[1]["ods"] is None
 

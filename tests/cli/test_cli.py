@@ -1,4 +1,4 @@
-"""The command line as a whole: every verb exists, help is light, mistakes are one line and exit code 2."""
+"""The command line as a whole: every command exists, help is light, mistakes are one line and exit code 2."""
 
 import importlib
 import json
@@ -12,7 +12,7 @@ import click
 import pytest
 
 from pixeldiff import weights
-from pixeldiff.cli import VERBS
+from pixeldiff.cli import COMMANDS
 from tests.extras import NEEDS_TORCH
 
 
@@ -20,18 +20,18 @@ def run(*arguments):
     return subprocess.run([sys.executable, "-m", "pixeldiff", *arguments], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_is_a_command_with_help(verb):
-    command = getattr(importlib.import_module(f"pixeldiff.cli.{verb}"), verb)
-    assert isinstance(command, click.Command)
-    assert command.help
-    assert all(p.help for p in command.params if isinstance(p, click.Option))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_a_command_with_help(command):
+    loaded = getattr(importlib.import_module(f"pixeldiff.cli.{command}"), command)
+    assert isinstance(loaded, click.Command)
+    assert loaded.help
+    assert all(p.help for p in loaded.params if isinstance(p, click.Option))
 
 
-def test_help_lists_the_verbs():
+def test_help_lists_the_commands():
     result = run("--help")
     assert result.returncode == 0
-    assert all(verb in result.stdout for verb in VERBS)
+    assert all(command in result.stdout for command in COMMANDS)
     assert run("--version").stdout.startswith("pixeldiff, version ")
 
 
@@ -43,7 +43,7 @@ def test_help_lists_the_verbs():
         (["photo.jpg", "--thin"], "did you mean: pixeldiff detect photo.jpg --thin\n"),
         (["clip.MP4"], "did you mean: pixeldiff detect clip.MP4\n"),
         (["docs"], "did you mean: pixeldiff detect docs\n"),
-        (["frobnicate"], "there are detect, serve, boxes, classify"),
+        (["frobnicate"], "there are detect, serve, objects, classify"),
         (["--thin", "photo.jpg"], "options follow the command: pixeldiff detect ... --thin\n"),
         (["detect", "--frobnicate"], "No such option"),
         (["detect"], "Missing argument"),

@@ -18,9 +18,9 @@ from PIL import Image
 
 from pixeldiff.addresses import parse
 from pixeldiff.cli import main
-from pixeldiff.runtime.cluster import Work, Workers, connect, map_pictures, start_own
-from pixeldiff.runtime.manifest import read_manifest
-from pixeldiff.runtime.plan import find_jobs, write_plan
+from pixeldiff.jobs.cluster import Work, Workers, connect, map_images, start_own
+from pixeldiff.jobs.manifest import read_manifest
+from pixeldiff.jobs.plan import find_jobs, write_plan
 from tests.test_addresses import s3 as s3
 
 
@@ -39,13 +39,13 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture
 def photos(tmp_path: Path, rng: np.random.Generator) -> Path:
-    """Twelve small pictures in two folders, two of one name, and a damaged one."""
+    """Twelve small images in two folders, two of one name, and a damaged one."""
     for k in range(12):
         path = tmp_path / "photos" / ("ab"[k % 2]) / f"{k // 4}.{'png' if k % 4 < 2 else 'jpg'}"
         path.parent.mkdir(parents=True, exist_ok=True)
         height, width = rng.integers(17, 60, 2)
         Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(path)
-    (tmp_path / "photos/a/bad.jpg").write_text("no picture")
+    (tmp_path / "photos/a/bad.jpg").write_text("no image")
     return tmp_path / "photos"
 
 
@@ -69,8 +69,8 @@ def test_detect_gives_the_same_bytes_and_goes_on_where_it_stopped(
     capfd.readouterr()
     assert run(*words, "-o", there, "--cluster", "--json", tmp_path / "run.json") == 1
     said, remarked = capfd.readouterr()
-    assert re.fullmatch(r"12 pictures in .* 1 failed; manifest: .*/there/_manifest\n", said)
-    assert remarked == "pixeldiff: failed: 1 x is not a picture of a known format\n"
+    assert re.fullmatch(r"12 images in .* 1 failed; manifest: .*/there/_manifest\n", said)
+    assert remarked == "pixeldiff: failed: 1 x is not an image of a known format\n"
     assert contents(there) == contents(here)
     assert len(contents(here)) == 60
     rows = read_manifest(str(there)).to_pylist()
@@ -86,7 +86,7 @@ def test_detect_gives_the_same_bytes_and_goes_on_where_it_stopped(
     gone.unlink()
     shutil.copy(photos / "a/1.jpg", photos / "a/bad.jpg")
     assert run(*words, "-o", there, "--cluster") == 0
-    assert re.match(r"2 pictures in .* 11 kept as they were", capfd.readouterr().out)
+    assert re.match(r"2 images in .* 11 kept as they were", capfd.readouterr().out)
     assert {one: one.stat().st_mtime_ns for one in before} == before
     assert read_manifest(str(there))["status"].to_pylist() == ["done"] * 13
     assert list((there / "_manifest").glob("plan-*")) == []
@@ -123,11 +123,11 @@ def nothing() -> None:
     pass
 
 
-def test_a_picture_that_kills_its_workers_is_a_row(cluster: None, photos: Path, tmp_path: Path) -> None:
+def test_a_image_that_kills_its_workers_is_a_row(cluster: None, photos: Path, tmp_path: Path) -> None:
     out = parse(str(tmp_path / "there"))
     with connect(None) as cpus:
         plan = write_plan(find_jobs(str(photos), out, None), out / "plan", 1)
-        fates = map_pictures(plan, Work(nothing, deadly), Workers(memory=10**8), cpus, out / "begun")
+        fates = map_images(plan, Work(nothing, deadly), Workers(memory=10**8), cpus, out / "begun")
         rows = [row for table in fates for row in table.to_pylist()]
     assert len(rows) == 13
     assert {row["address"]: row["error"] for row in rows if row["status"] != "done"} == {
@@ -137,7 +137,7 @@ def test_a_picture_that_kills_its_workers_is_a_row(cluster: None, photos: Path, 
 
 STOPPED_FOR_A_WHILE = """
 import contextlib, ray, signal, time
-from pixeldiff.runtime.cluster import start_own
+from pixeldiff.jobs.cluster import start_own
 
 with contextlib.ExitStack() as stack:
     start_own(ray, stack, num_cpus=1)
@@ -165,13 +165,13 @@ def test_from_store_to_store(cluster: None, photos: Path, edge_onnx: Path, tmp_p
     from pixeldiff import addresses
 
     for one in photos.rglob("*.*"):
-        addresses.write(parse(f"s3://pictures/in/{one.relative_to(photos).as_posix()}{s3}"), one.read_bytes())
+        addresses.write(parse(f"s3://images/in/{one.relative_to(photos).as_posix()}{s3}"), one.read_bytes())
     words = ("--weights", edge_onnx, "--thin")
     assert run("detect", photos, "-o", tmp_path / "here", *words) == 1
-    out = f"s3://pictures/out{s3}"
-    assert run("detect", f"s3://pictures/in{s3}", "-o", out, *words, "--cluster") == 1
+    out = f"s3://images/out{s3}"
+    assert run("detect", f"s3://images/in{s3}", "-o", out, *words, "--cluster") == 1
     for name, content in contents(tmp_path / "here").items():
-        assert addresses.read(parse(f"s3://pictures/out/{name}{s3}")) == content
+        assert addresses.read(parse(f"s3://images/out/{name}{s3}")) == content
     assert sorted(read_manifest(out)["status"].to_pylist()) == ["done"] * 12 + ["failed"]
 
 

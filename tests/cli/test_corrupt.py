@@ -21,17 +21,17 @@ def photo(tmp_path, rng):
     return path
 
 
-def test_one_picture_beside_itself(photo):
+def test_one_image_beside_itself(photo):
     assert run(photo, "--kind", "fog", "--severity", 3, "--seed", 5) == 0
     result = np.asarray(Image.open(photo.with_name("photo.fog-3.png")))
     np.testing.assert_array_equal(result, corrupt(np.asarray(Image.open(photo)), 3, "fog", seed=5))
 
 
 def test_a_folder_into_a_folder_keeps_what_exists(photo, tmp_path, capsys):
-    Image.open(photo).convert("L").save(tmp_path / "grey.png")
+    Image.open(photo).convert("L").save(tmp_path / "gray.png")
     out = tmp_path / "out"
     assert run(tmp_path, "--kind", "contrast", "-o", out) == 0
-    assert sorted(p.name for p in out.iterdir()) == ["grey.contrast-1.png", "photo.contrast-1.png"]
+    assert sorted(p.name for p in out.iterdir()) == ["gray.contrast-1.png", "photo.contrast-1.png"]
     assert run(out, "--kind", "fog") == 2  # results are no input
     assert len(list(out.iterdir())) == 2
     before = (out / "photo.contrast-1.png").read_bytes()
@@ -59,7 +59,7 @@ def test_a_folder_with_a_dot_and_names_too_long(photo, tmp_path, capsys):
     assert "File name too long" in capsys.readouterr().err
 
 
-def test_pictures_that_differ_in_their_suffix_only(photo):
+def test_images_that_differ_in_their_suffix_only(photo):
     Image.open(photo).save(photo.with_suffix(".bmp"))
     assert run(photo.parent, "--kind", "contrast") == 0
     assert {p.name for p in photo.parent.glob("*-1.png")} == {"photo.bmp.contrast-1.png", "photo.png.contrast-1.png"}
@@ -75,7 +75,7 @@ def test_the_sheet_holds_all_kinds_and_severities(photo, tmp_path):
 
 def test_one_bad_file_does_not_stop_the_rest(photo, tmp_path, capsys):
     bad = tmp_path / "bad.jpg"
-    bad.write_text("not a picture")
+    bad.write_text("not an image")
     assert run(bad, photo, "--kind", "snow", "-o", tmp_path / "out") == 1
     assert "bad.jpg" in capsys.readouterr().err
     assert (tmp_path / "out" / "photo.snow-1.png").exists()
@@ -89,7 +89,7 @@ def test_one_bad_file_does_not_stop_the_rest(photo, tmp_path, capsys):
         (["missing.png", "--kind", "fog"], "missing.png"),
         (["photo.png", "--kind", "fog", "-o", "x.xyz"], "x.xyz"),
         ([".", "photo.png", "--kind", "fog", "-o", "x.png"], "one file"),
-        (["empty", "--kind", "fog"], "no pictures in empty"),
+        (["empty", "--kind", "fog"], "no images in empty"),
         (["-", "--kind", "fog", "-o", "x.png"], "files, not stdin"),
         (["photo.png", "--kind", "fog", "-o", "-"], "not stdin and stdout"),
         (["missing.png", "--kind", "fog", "-o", "x.png"], "no file missing.png"),

@@ -1,4 +1,4 @@
-"""`pixeldiff data pseudo-labels`: what is written, kept, gone on with, and said of pictures that fail."""
+"""`pixeldiff data pseudo-labels`: what is written, kept, gone on with, and said of images that fail."""
 
 import json
 import os
@@ -41,12 +41,12 @@ def files(folder: Path) -> list[str]:
 def test_labels_are_the_maps_at_three_scales_and_mirrored(run, photos, tmp_path, edge_weights) -> None:
     code, out, err = run(photos, tmp_path / "maps", "--json", tmp_path / "done.json")
     assert (code, err) == (0, "")
-    assert out.startswith("3 pictures in ")
+    assert out.startswith("3 images in ")
     assert files(tmp_path / "maps") == ["a.png", "b/c.png", "b/d.png"]
     detector = EdgeDetector(edge_weights)
     for name, scales, flip in (("a", (0.5, 1, 1.5), True), ("b/c", (0.5, 1, 1.5), True)):
-        picture = next(photos.glob(f"{name}.*"))
-        expected = to_8_bit(detector(picture, scales=scales, flip=flip))
+        image = next(photos.glob(f"{name}.*"))
+        expected = to_8_bit(detector(image, scales=scales, flip=flip))
         assert np.abs(np.asarray(Image.open(tmp_path / f"maps/{name}.png")).astype(int) - expected).max() <= 1
     report = json.loads((tmp_path / "done.json").read_text())
     assert report["command"] == "data pseudo-labels"
@@ -60,7 +60,7 @@ def test_labels_are_the_maps_at_three_scales_and_mirrored(run, photos, tmp_path,
     assert np.abs(np.asarray(Image.open(tmp_path / "maps/a.png")).astype(int) - plain).max() <= 1
 
 
-def test_large_pictures_have_labels_of_the_size_that_was_seen(run, photos, tmp_path) -> None:
+def test_large_images_have_labels_of_the_size_that_was_seen(run, photos, tmp_path) -> None:
     Image.fromarray(np.zeros((10, 1600, 3), np.uint8)).save(photos / "wide.png")
     run(photos, tmp_path / "maps")
     assert Image.open(tmp_path / "maps/wide.png").size == (800, 5)
@@ -71,15 +71,15 @@ def test_a_list_says_which(run, photos, tmp_path) -> None:
     code, _, err = run(photos, tmp_path / "maps", "--only", tmp_path / "some.txt")
     assert code == 1
     assert files(tmp_path / "maps") == ["a.png", "b/d.png"]
-    assert "no picture none in" in err
+    assert "no image none in" in err
 
 
-def test_bad_pictures_are_named_and_the_others_labelled(run, photos, bad_pictures, tmp_path) -> None:
+def test_bad_images_are_named_and_the_others_labeled(run, photos, bad_images, tmp_path) -> None:
     for bad in ("cut.jpg", "empty.png", "text.jpg"):
-        (photos / bad).write_bytes((bad_pictures / bad).read_bytes())
+        (photos / bad).write_bytes((bad_images / bad).read_bytes())
     code, out, err = run(photos, tmp_path / "maps")
     assert code == 1
-    assert "3 pictures" in out
+    assert "3 images" in out
     assert "3 failed" in out
     assert all(bad in err for bad in ("cut.jpg", "empty.png", "text.jpg"))
     assert files(tmp_path / "maps") == ["a.png", "b/c.png", "b/d.png"]
@@ -87,8 +87,8 @@ def test_bad_pictures_are_named_and_the_others_labelled(run, photos, bad_picture
 
 def test_mistakes_are_one_line(run, photos, tmp_path) -> None:
     for arguments, says in (
-        ((photos, photos), "among its pictures"),
-        ((tmp_path / "no", tmp_path / "maps"), "no folder of pictures"),
+        ((photos, photos), "among its images"),
+        ((tmp_path / "no", tmp_path / "maps"), "no folder of images"),
         ((tmp_path, tmp_path / "maps", "--only", tmp_path / "no.txt"), "no list"),
         ((photos, tmp_path / "maps", "--scales", "1,2x"), "no list of numbers"),
         ((photos, tmp_path / "maps", "--scales", "0,1"), "scales are factors"),

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
-from tests.conftest import BAD_PICTURES
+from pixeldiff.inference.sizes import DEFAULT_SIZE, input_size
+from tests.conftest import BAD_IMAGES
 from tests.extras import optional
 
 guo_hall = optional("skimage.morphology").thin
@@ -44,7 +44,7 @@ def photo(tmp_path, rng):
 
 @pytest.fixture
 def album(tmp_path, rng):
-    """Three pictures in a tree, a note and a hidden file."""
+    """Three images in a tree, a note and a hidden file."""
     folder = tmp_path / "album"
     for name in ("a.png", "b/c.JPG", "b/d/e.webp"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def test_existing_results_are_kept_unless_overwritten(run, photo):
 def test_folder_is_mirrored(run, album, tmp_path):
     code, out, _ = run(album, "-o", tmp_path / "out")
     assert code == 0
-    assert "3 pictures" in out
+    assert "3 images" in out
     assert files(tmp_path / "out") == ["a.edges.png", "b/c.edges.png", "b/d/e.edges.png"]
 
 
@@ -104,7 +104,7 @@ def test_videos_and_heic_in_a_folder_are_not_passed_over_in_silence(run, album, 
     (tmp_path / "clips").mkdir()
     (tmp_path / "clips" / "clip.mov").write_bytes(b"x")
     code, _, err = run(tmp_path / "clips")
-    assert (code, "no pictures in" in err, "give videos by name" in err) == (2, True, True)
+    assert (code, "no images in" in err, "give videos by name" in err) == (2, True, True)
 
 
 def test_second_run_over_a_folder_finds_nothing_new(run, album):
@@ -119,7 +119,7 @@ def test_second_run_over_a_folder_finds_nothing_new(run, album):
     assert json.loads(run(album, "-o", album / "out", "--json", "-")[1])["kept"] == 3
 
 
-def test_globs_and_pictures_named_twice(run, album, tmp_path):
+def test_globs_and_images_named_twice(run, album, tmp_path):
     summary = json.loads(run(album / "**" / "*.*g", album / "a.png", "-o", tmp_path / "out", "--json", "-")[1])
     assert [entry["input"] for entry in summary["results"]] == [str(album / "a.png")]
     assert files(tmp_path / "out") == ["a.edges.png"]
@@ -141,7 +141,7 @@ def test_results_in_a_glob_of_the_shell_are_no_input(run, album):
 @pytest.mark.parametrize("kind", ["png", "jpg", "webp"])
 def test_a_users_photo_may_be_called_like_a_result(run, album, kind):
     Image.open(album / "a.png").save(album / "cliff.edges.jpg", exif=Image.Exif())
-    Image.open(album / "a.png").save(album / "moving.boxes.png")
+    Image.open(album / "a.png").save(album / "moving.objects.png")
     for _ in range(2):  # results are no inputs of the second run
         assert len(json.loads(run(album, "--format", kind, "--json", "-")[1])["results"]) == 5
     assert f"cliff.edges.edges.{kind}" in files(album)
@@ -163,17 +163,17 @@ def test_folders_that_cannot_be_read_are_named(run, album, given, monkeypatch):
     assert "(Permission denied)" in err
 
 
-def test_pictures_that_differ_in_their_suffix_only(run, tmp_path, photo):
+def test_images_that_differ_in_their_suffix_only(run, tmp_path, photo):
     Image.open(photo).save(tmp_path / "photo.png")
     assert run(tmp_path)[0] == 0
     assert {"photo.jpg.edges.png", "photo.png.edges.png"} < set(files(tmp_path))
 
 
-def test_a_glob_may_name_one_picture(run, photo, tmp_path):
+def test_a_glob_may_name_one_image(run, photo, tmp_path):
     assert run(tmp_path / "*.jpg", "-o", tmp_path / "x.png")[0] == 0
     Image.open(photo).save(tmp_path / "second.jpg")
     code, _, err = run(tmp_path / "*.jpg", "-o", tmp_path / "y.png")
-    assert (code, "2 pictures; give a folder" in err) == (2, True)
+    assert (code, "2 images; give a folder" in err) == (2, True)
 
 
 def test_two_inputs_of_one_name_need_two_folders(run, photo, tmp_path):
@@ -253,7 +253,7 @@ def test_json_summary(run, album, tmp_path):
 def test_json_into_a_file(run, album, photo, tmp_path):
     target = tmp_path / "summary.json"
     code, out, _ = run(album, "-o", tmp_path / "out", "--json", target)
-    assert (code, "3 pictures" in out) == (0, True)
+    assert (code, "3 images" in out) == (0, True)
     assert [one["status"] for one in json.loads(target.read_text())["results"]] == ["done"] * 3
     before = target.read_text()
     code, _, err = run(photo, "--json", target)
@@ -264,20 +264,20 @@ def test_json_into_a_file(run, album, photo, tmp_path):
     assert run(photo, "--json", tmp_path / "missing" / "x.json")[0] == 2
 
 
-@pytest.mark.parametrize("name", BAD_PICTURES)
-def test_a_single_bad_picture_is_one_line_and_exit_code_2(name, run, bad_pictures, tmp_path):
-    code, out, err = run(bad_pictures / name, "-o", tmp_path / "out")
+@pytest.mark.parametrize("name", BAD_IMAGES)
+def test_a_single_bad_image_is_one_line_and_exit_code_2(name, run, bad_images, tmp_path):
+    code, out, err = run(bad_images / name, "-o", tmp_path / "out")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert name in err
     assert files(tmp_path / "out") == []
 
 
-def test_bad_pictures_in_a_folder_are_named_and_do_not_stop_the_rest(run, bad_pictures, photo, tmp_path):
-    code, out, err = run(bad_pictures, photo, tmp_path / "missing.jpg", "-o", tmp_path / "out", "--json", "-")
+def test_bad_images_in_a_folder_are_named_and_do_not_stop_the_rest(run, bad_images, photo, tmp_path):
+    code, out, err = run(bad_images, photo, tmp_path / "missing.jpg", "-o", tmp_path / "out", "--json", "-")
     assert code == 1
-    assert all(name in err for name in (*BAD_PICTURES, "missing.jpg"))
+    assert all(name in err for name in (*BAD_IMAGES, "missing.jpg"))
     summary = json.loads(out)
-    assert (summary["done"], len(summary["failed"])) == (1, len(BAD_PICTURES) + 1)
+    assert (summary["done"], len(summary["failed"])) == (1, len(BAD_IMAGES) + 1)
     assert all(Path(one["input"]).name in one["error"] for one in summary["failed"])
     assert files(tmp_path / "out") == ["photo.edges.png"]
 
@@ -313,7 +313,7 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
     mistakes = {
         "no file": [tmp_path / "missing.jpg"],
         "no file matches": [tmp_path / "*.xyz"],
-        "no pictures in": [tmp_path / "empty"],
+        "no images in": [tmp_path / "empty"],
         "cannot write": [photo, "-o", tmp_path / "file" / "out"],
         "cannot write to": [photo, "-o", tmp_path / "file"],
         "does not fit": [photo, "-o", tmp_path / "x.png", "--format", "npy"],
@@ -385,17 +385,17 @@ def test_a_file_called_minus(run, photo, tmp_path, monkeypatch):
     assert Image.open("x.png").size == (33, 24)
 
 
-def test_large_pictures_are_reduced_and_told(run, tmp_path, rng, edge_weights):
+def test_large_images_are_reduced_and_told(run, tmp_path, rng, edge_weights):
     for name, size in (("a.png", (30, 1100)), ("b.png", (30, 2000)), ("c.png", (30, 40))):
         Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / name)
     code, out, err = run(tmp_path / "a.png", "--json", "-")
-    height, width = seen_size((30, 1100))
+    height, width = input_size((30, 1100))
     assert (json.loads(out)["results"][0]["seen"], width) == ([height, width], DEFAULT_SIZE)
-    told = f"the network saw 1 picture reduced, 1100x30 as {width}x{height}; --size full for all pixels"
+    told = f"the network saw 1 image reduced, 1100x30 as {width}x{height}; --size full for all pixels"
     assert err == f"pixeldiff: {told}\n"
     code, _, err = run(tmp_path, "--overwrite", "--format", "npy")
-    height, width = seen_size((30, 2000))
-    told = f"the network saw 2 pictures reduced, up to 2000x30 as {width}x{height}; --size full for all pixels"
+    height, width = input_size((30, 2000))
+    told = f"the network saw 2 images reduced, up to 2000x30 as {width}x{height}; --size full for all pixels"
     assert err == f"pixeldiff: {told}\n"
     for size, given in (("full", "full"), (600, 600)):
         code, _, err = run(tmp_path / "b.png", "--size", size, "--format", "npy", "--overwrite")
@@ -404,7 +404,7 @@ def test_large_pictures_are_reduced_and_told(run, tmp_path, rng, edge_weights):
         np.testing.assert_allclose(np.load(tmp_path / "b.edges.npy"), expected, atol=1e-6)
 
 
-def test_pictures_too_large_for_their_result_are_told_before_the_network_runs(run, tmp_path):
+def test_images_too_large_for_their_result_are_told_before_the_network_runs(run, tmp_path):
     Image.new("L", (70_000, 1)).save(tmp_path / "long.png")
     for says, options in {
         "webp files have at most 16383": ["--format", "webp"],
@@ -470,18 +470,18 @@ def test_grounds(run, photo, edge_weights):
         return Image.open(photo.with_name(name))
 
     edges = EdgeDetector(edge_weights)(photo)
-    grey = np.round(255 * edges)
+    gray = np.round(255 * edges)
     for name, dark in (("x.png", False), ("x.png", True), ("x.webp", False)):
         found = np.asarray(saved(name, "--ground", "transparent", *["--invert"] * dark).convert("RGBA"))
-        np.testing.assert_array_equal(found[..., 3], grey)
-        assert (found[grey > 0][:, :3] == (0 if dark else 255)).all()
-    picture = np.asarray(Image.open(photo)).astype(float)
+        np.testing.assert_array_equal(found[..., 3], gray)
+        assert (found[gray > 0][:, :3] == (0 if dark else 255)).all()
+    image = np.asarray(Image.open(photo)).astype(float)
     for dark, ink in ((False, (255, 0, 255)), (True, (0, 0, 0))):
         found = np.asarray(saved("x.png", "--ground", "photo", *["--invert"] * dark))
-        part = grey[..., None] / 255
-        np.testing.assert_allclose(found, picture * (1 - part) + np.array(ink) * part, atol=1)
+        part = gray[..., None] / 255
+        np.testing.assert_allclose(found, image * (1 - part) + np.array(ink) * part, atol=1)
     drawn = np.asarray(saved("x.png", "--ground", "photo", "--threshold", "0.5"))
-    np.testing.assert_array_equal(drawn[edges < 0.5], picture[edges < 0.5])
+    np.testing.assert_array_equal(drawn[edges < 0.5], image[edges < 0.5])
     assert saved("x.jpg", "--ground", "photo").mode == "RGB"
 
 
@@ -522,7 +522,7 @@ def test_weights_of_the_torch_world(run, photo, tmp_path, monkeypatch):
     assert "pip install 'pixeldiff[train]'" in err
 
 
-def test_picture_is_never_its_own_result(run, photo):
+def test_image_is_never_its_own_result(run, photo):
     Image.open(photo).save(photo.with_suffix(".png"))
     before = photo.with_suffix(".png").read_bytes()
     for name in (photo.with_suffix(".png"), photo.parent / "*.png"):

@@ -13,16 +13,16 @@ from pixeldiff import EdgeDetector
 from pixeldiff.cli import main
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.data.truth import read_label
+from pixeldiff.inference.classes import Classifier
 from pixeldiff.metrics.classes import accuracy
-from pixeldiff.metrics.edges import evaluate_image, summarise
-from pixeldiff.runtime.classes import PackedClassifier
+from pixeldiff.metrics.edges import evaluate_image, summarize
 from tests.data.test_cifar import write_cifar
 from tests.extras import optional
 
 torch = optional("torch")
 create_model = optional("pixeldiff.models").create_model
 save_model = optional("pixeldiff.models.saving").save_model
-FolderPictures = optional("pixeldiff.training.tasks.class_pictures").FolderPictures
+FolderImages = optional("pixeldiff.training.tasks.class_images").FolderImages
 predict = optional("pixeldiff.training.tasks.classes").predict
 
 
@@ -40,7 +40,7 @@ def results_of(path):
 
 @pytest.fixture
 def folders(tmp_path, rng):
-    """Two folders of maps and one of truth, four small pictures."""
+    """Two folders of maps and one of truth, four small images."""
     for folder in ("good", "poor", "truth"):
         (tmp_path / folder).mkdir()
     for k in range(4):
@@ -68,7 +68,7 @@ def test_scores_one_folder(folders, capsys):
 def test_compares_folders_and_writes_everything(folders, capsys):
     pytest.importorskip("matplotlib")
     files = {name: folders / name for name in ("all.json", "pr.svg", "each.csv")}
-    outputs = ("--json", files["all.json"], "--plot", files["pr.svg"], "--per-picture", files["each.csv"])
+    outputs = ("--json", files["all.json"], "--plot", files["pr.svg"], "--per-image", files["each.csv"])
     given = ("eval", folders / "good", folders / "poor", "--truth", folders / "truth", "--thresholds", 5)
     assert run(*given, *outputs, "--text-files", folders / "text") == 0
     results = results_of(files["all.json"])
@@ -167,7 +167,7 @@ def test_the_split_that_is_asked_for_is_scored(folders, capsys):
     (folders / "good/3.npy").unlink()
     assert run(*given, "--thresholds", 3, "--split", "val") == 0
     (scores,) = json.loads(capsys.readouterr().out)["results"]
-    assert (scores["split"], scores["pictures"]) == ("val", 3)
+    assert (scores["split"], scores["images"]) == ("val", 3)
     assert run(*given, "--split", "validation") == 2
     assert "BSDS500 has train, val, test, not 'validation'" in capsys.readouterr().err
 
@@ -182,58 +182,58 @@ def test_scoring_maps_needs_no_torch(folders):
 
 
 @pytest.fixture
-def pictures(tmp_path, rng):
+def images(tmp_path, rng):
     """A pair list of two photographs and their labels."""
     lines = []
     for k in range(2):
-        picture = rng.integers(0, 256, (40, 48 + k, 3), dtype=np.uint8)
+        image = rng.integers(0, 256, (40, 48 + k, 3), dtype=np.uint8)
         label = (rng.random((40, 48 + k)) < 0.1) * np.uint8(255)
-        Image.fromarray(picture).save(tmp_path / f"{k}.jpg")
+        Image.fromarray(image).save(tmp_path / f"{k}.jpg")
         Image.fromarray(label).save(tmp_path / f"label{k}.png")
         lines.append(f"{k}.jpg label{k}.png")
     (tmp_path / "pairs.lst").write_text("\n".join(lines) + "\n")
     return tmp_path / "pairs.lst"
 
 
-def test_scores_a_network(pictures, edge_weights, capsys):
-    out = pictures.with_name("scores.json")
-    given = ("eval", "--truth", pictures, "--thresholds", 3, "--json", out)
+def test_scores_a_network(images, edge_weights, capsys):
+    out = images.with_name("scores.json")
+    given = ("eval", "--truth", images, "--thresholds", 3, "--json", out)
     assert run(*given, "--weights", edge_weights) == 0
     (scores,) = results_of(out)
     assert scores["name"] == edge_weights.stem
     detector = EdgeDetector(edge_weights, threads=1)
-    maps = [detector(pictures.with_name(f"{k}.jpg")) for k in range(2)]
-    truths = [read_label(pictures.with_name(f"label{k}.png")) for k in range(2)]
+    maps = [detector(images.with_name(f"{k}.jpg")) for k in range(2)]
+    truths = [read_label(images.with_name(f"label{k}.png")) for k in range(2)]
     counts = [evaluate_image(one, [truth], 3) for one, truth in zip(maps, truths, strict=True)]
-    assert scores["ods"] == summarise(counts).ods
+    assert scores["ods"] == summarize(counts).ods
     capsys.readouterr()
 
 
-def test_scores_a_network_at_three_scales_and_mirrored(pictures, edge_weights, capsys):
-    out = pictures.with_name("scores.json")
-    given = ("eval", "--truth", pictures, "--thresholds", 3, "--json", out, "--overwrite", "--weights", edge_weights)
+def test_scores_a_network_at_three_scales_and_mirrored(images, edge_weights, capsys):
+    out = images.with_name("scores.json")
+    given = ("eval", "--truth", images, "--thresholds", 3, "--json", out, "--overwrite", "--weights", edge_weights)
     detector = EdgeDetector(edge_weights, threads=1)
-    truths = [read_label(pictures.with_name(f"label{k}.png")) for k in range(2)]
+    truths = [read_label(images.with_name(f"label{k}.png")) for k in range(2)]
     for flags, options in (
         (["--flip"], {"flip": True}),
         (["--flip", "--multi-scale"], {"flip": True, "scales": (0.5, 1, 1.5)}),
     ):
         assert run(*given, *flags) == 0  # what the cache holds is of other maps
         (scores,) = results_of(out)
-        maps = [detector(pictures.with_name(f"{k}.jpg"), **options) for k in range(2)]
+        maps = [detector(images.with_name(f"{k}.jpg"), **options) for k in range(2)]
         counts = [evaluate_image(one, [truth], 3) for one, truth in zip(maps, truths, strict=True)]
-        assert scores["ods"] == summarise(counts).ods
+        assert scores["ods"] == summarize(counts).ods
         assert (scores["flip"], scores.get("multi_scale", False)) == (True, "scales" in options)
     capsys.readouterr()
-    assert run("eval", pictures.parent, "--truth", pictures, "--flip") == 2
+    assert run("eval", images.parent, "--truth", images, "--flip") == 2
     assert "--flip and --multi-scale are for a network" in capsys.readouterr().err
 
 
-def test_scores_a_file_of_the_torch_world(pictures, tmp_path, capsys):
+def test_scores_a_file_of_the_torch_world(images, tmp_path, capsys):
     torch.manual_seed(0)
     weights = tmp_path / "fresh.safetensors"
     save_model(create_model("tiny", width=4, side_channels=4), weights)
-    assert run("eval", "--truth", pictures, "--thresholds", 3, "--ceval", "--weights", weights) == 0
+    assert run("eval", "--truth", images, "--thresholds", 3, "--ceval", "--weights", weights) == 0
     assert "fresh" in capsys.readouterr().out
 
 
@@ -246,12 +246,12 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
     capsys.readouterr()
     given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json", "--overwrite")
     test = read_cifar100(tmp_path, "test")
-    expected = accuracy(PackedClassifier(tmp_path / "net.pdn").logits(test.pictures), test.labels)
+    expected = accuracy(Classifier(tmp_path / "net.pdn").logits(test.images), test.labels)
     for weights in ("net.pdn", "net.safetensors"):
         assert run(*given, "--weights", tmp_path / weights) == 0
         (scores,) = results_of(tmp_path / "scores.json")
         assert {key: scores[key] for key in ("top1", "top5")} == expected
-        assert scores["pictures"] == 120
+        assert scores["images"] == 120
         assert f"{expected['top5']:6.2f}" in capsys.readouterr().out
 
 
@@ -260,23 +260,23 @@ def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng, monkeypatch):
     for label, name in enumerate(names):
         (tmp_path / "val" / name).mkdir(parents=True)
         for k in range(label + 1):
-            picture = rng.integers(256, size=(40, 30 + k, 3), dtype=np.uint8)
-            Image.fromarray(picture).save(tmp_path / "val" / name / f"{k}.png")
+            image = rng.integers(256, size=(40, 30 + k, 3), dtype=np.uint8)
+            Image.fromarray(image).save(tmp_path / "val" / name / f"{k}.png")
     (tmp_path / "val/cat/._0.png").write_bytes(b"left behind by an archive")
     torch.manual_seed(0)
     model = create_model("resnet18_bipdc_cifar", width=0.125, classes=3).eval()
     described = {"labels": list(names), "recipe": {"data": {"dataset": "folder", "size": 24}}}
     save_model(model, tmp_path / "net.safetensors", described)
     assert run("export", tmp_path / "net.safetensors", "--to", tmp_path / "net.pdn") == 0
-    pictures = FolderPictures(tmp_path, "val", size=24)
-    logits, labels = predict(model, pictures)
+    images = FolderImages(tmp_path, "val", size=24)
+    logits, labels = predict(model, images)
     given = ("eval", "--dataset", "folder", "--weights", tmp_path / "net.pdn", "--json", tmp_path / "scores.json")
     monkeypatch.setenv("PIXELDIFF_DATA", str(tmp_path.parent))
     for data in (tmp_path, tmp_path / "val", tmp_path.name):
         assert run(*given, "--data", data, "--overwrite") == 0
         (scores,) = results_of(tmp_path / "scores.json")
         assert {key: scores[key] for key in ("top1", "top5")} == accuracy(logits, labels)
-        assert scores["pictures"] == 6
+        assert scores["images"] == 6
     capsys.readouterr()
     (tmp_path / "val" / "eel").rename(tmp_path / "val" / "fox")
     assert run(*given, "--data", tmp_path, "--overwrite") == 2
@@ -293,7 +293,7 @@ def test_a_float_classifier_is_explained(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--weights", "net.pdn"], "where are the pictures?"),
+        (["--weights", "net.pdn"], "where are the images?"),
         (["--data", "."], "give --model NAME or --weights FILE"),
         (
             ["--data", ".", "--model", "tiny", "--plot", "pr.png"],
@@ -329,16 +329,16 @@ def test_truth_without_a_boundary_is_told(folders, capsys):
     assert "no truth marks a boundary" in capsys.readouterr().err
 
 
-def test_scores_a_network_on_own_pictures_and_labels(folders, rng, capsys):
+def test_scores_a_network_on_own_images_and_labels(folders, rng, capsys):
     (folders / "photos").mkdir()
     for k in range(4):
-        picture = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
-        Image.fromarray(picture).save(folders / "photos" / f"{k}.png")
+        image = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(image).save(folders / "photos" / f"{k}.png")
     pairs = f"{folders / 'photos'}:{folders / 'truth'}"
     assert run("eval", "--model", "tiny", "--truth", pairs, "--thresholds", 3) == 0
     assert "tiny" in capsys.readouterr().out
     assert run("eval", "--model", "tiny", "--truth", folders / "truth", "--thresholds", 3) == 2
-    assert "--truth PICTURES:LABELS" in capsys.readouterr().err
+    assert "--truth IMAGES:LABELS" in capsys.readouterr().err
 
 
 def test_a_damaged_cache_is_scored_again(folders):
@@ -373,7 +373,7 @@ def test_help_shows_the_options_of_each_task(capsys):
     assert "top-1 and top-5 accuracy" in classes
 
 
-def test_maps_are_no_pictures_of_classes(folders, capsys):
+def test_maps_are_no_images_of_classes(folders, capsys):
     assert run("eval", folders / "good", "--dataset", "cifar100", "--data", folders) == 2
     assert "MAPS is of edges" in capsys.readouterr().err
     assert run("eval", "--model", "tiny", "--weights", "tiny.onnx", "--truth", folders / "truth") == 2

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from pixeldiff.cli import main
-from pixeldiff.runtime.alignment import PLACES, align
-from pixeldiff.runtime.faces import FaceEmbedder
+from pixeldiff.inference.alignment import PLACES, align
+from pixeldiff.inference.faces import FaceEmbedder
 from tests.extras import optional
 from tests.references import face_network
 
@@ -36,15 +36,15 @@ def photo():
 
 @pytest.fixture
 def people(tmp_path, photo):
-    """Two people with a list, and three pictures that are none of a face, or of two."""
+    """Two people with a list, and three images that are none of a face, or of two."""
     for name in ("ann/01.jpg", "ann/02.png", "bob/01.webp"):
         path = tmp_path / "people" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(photo).save(path)
     Image.new("RGB", (1, 1)).save(tmp_path / "people/bob/02.png")
-    Image.new("RGB", (60, 60), "grey").save(tmp_path / "people/bob/03.png")
+    Image.new("RGB", (60, 60), "gray").save(tmp_path / "people/bob/03.png")
     Image.fromarray(np.concatenate([photo, photo[:, ::-1]], 1)).save(tmp_path / "people/bob/04.png")
-    (tmp_path / "people/bob/05.png").write_text("no picture")
+    (tmp_path / "people/bob/05.png").write_text("no image")
     (tmp_path / "people/pairs.txt").write_text("1 1\n")
     return tmp_path / "people"
 
@@ -57,7 +57,7 @@ def test_a_folder_keeps_its_tree_and_names_what_has_no_face(people, tmp_path, ca
     made = {str(path.relative_to(out)) for path in out.rglob("*.*")}
     assert made == {"ann/01.png", "ann/02.png", "bob/01.png", "bob/04.png", "pairs.txt"}
     assert {Image.open(path).size for path in out.rglob("*.png")} == {(96, 112)}
-    assert told.out.startswith("4 pictures in ")
+    assert told.out.startswith("4 images in ")
     skipped = [line for line in told.err.splitlines() if "skipped: " in line]
     assert [line.split(": no face")[0].rsplit("/")[-1][:6] for line in skipped] == ["02.png", "03.png", "05.png"]
     assert f"{people}/bob/04.png has 2 faces; " in told.err
@@ -96,32 +96,32 @@ def test_a_run_that_was_killed_goes_on(tmp_path, photo):
 
 def test_landmarks_are_taken_instead(tmp_path, rng, capsys):
     """Also where nothing is installed that could find faces."""
-    picture = rng.integers(0, 256, (70, 60, 3), dtype=np.uint8)
+    image = rng.integers(0, 256, (70, 60, 3), dtype=np.uint8)
     for name in ("a/01.png", "a/02.png"):
         (tmp_path / "in/a").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(tmp_path / "in" / name)
+        Image.fromarray(image).save(tmp_path / "in" / name)
     points = np.array(PLACES) / 2
     listed = tmp_path / "points.txt"
     listed.write_text(f"a/01.jpg {' '.join(map(str, points.ravel()))}\n")
     assert run("align", tmp_path / "in", tmp_path / "out", "--landmarks", listed) == 1
-    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out/a/01.png")), align(picture, points))
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out/a/01.png")), align(image, points))
     assert f"a/02.png is not in {listed}; add its five points" in capsys.readouterr().err
     listed.write_text(f"b/01.jpg {' '.join(map(str, points.ravel()))}\n")
     assert run("align", tmp_path / "in", tmp_path / "out", "--landmarks", listed) == 2
-    assert "names none of the pictures" in capsys.readouterr().err
+    assert "names none of the images" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (["none", "out"], "no file none"),
-        (["empty", "out"], "no pictures in empty"),
+        (["empty", "out"], "no images in empty"),
         (["people", "people"], "is the input itself"),
         (["people", "people/ann/02.png"], "02.png is among the inputs"),
         (["people/bob/03.png", "out"], "people/bob/03.png: no face was found"),
         (["people/bob/02.png", "out"], "people/bob/02.png: no face was found"),
-        (["people/bob/05.png", "out"], "is not a picture"),
-        (["people", "out", "--landmarks", "people/bob/05.png"], "a line is|names no picture"),
+        (["people/bob/05.png", "out"], "is not an image"),
+        (["people", "out", "--landmarks", "people/bob/05.png"], "a line is|names no image"),
         (["people", "out", "--json", "people"], "is a folder"),
     ],
 )
@@ -144,18 +144,18 @@ def network(tmp_path):
 
 @pytest.fixture
 def album(tmp_path, rng):
-    """Aligned pictures, for which nothing but the plain install is needed: two alike, two others, and two bad ones."""
+    """Aligned images, for which nothing but the plain install is needed: two alike, two others, and two bad ones."""
     me = rng.integers(0, 256, (112, 96, 3), dtype=np.uint8)
     folder = tmp_path / "album"
     (folder / "summer").mkdir(parents=True)
     noisy = np.clip(me + rng.normal(0, 5, me.shape), 0, 255).astype(np.uint8)
-    for name, picture in (("me.png", me), ("summer/also-me.png", noisy), ("a.png", me[::-1]), ("b.png", 255 - me)):
-        Image.fromarray(picture).save(folder / name)
-    (folder / "bad.png").write_text("no picture")
+    for name, image in (("me.png", me), ("summer/also-me.png", noisy), ("a.png", me[::-1]), ("b.png", 255 - me)):
+        Image.fromarray(image).save(folder / name)
+    (folder / "bad.png").write_text("no image")
     return folder
 
 
-def test_two_pictures_are_compared(album, network, capsys):
+def test_two_images_are_compared(album, network, capsys):
     words = ("compare", album / "me.png", album / "summer/also-me.png", "--model", network)
     assert run(*words, "--threshold", 0.9) == 0
     assert re.match(r"same: score 0\.9\d\d, the threshold is 0\.900\n$", capsys.readouterr().out)
@@ -184,9 +184,9 @@ def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_pat
     first, second, third = told.out.splitlines()
     assert re.match(rf"same +0\.9\d\d  {album}/summer/also-me.png", first)
     assert second.startswith("different ")
-    assert third == "1 of 3 pictures with a face score 0.900 or more."
+    assert third == "1 of 3 images with a face score 0.900 or more."
     assert told.err == f"pixeldiff: skipped: {album}/bad.png: {told.err.split('bad.png: ')[1]}"
-    assert "is not a picture of a known format" in told.err
+    assert "is not an image of a known format" in told.err
     for path in album.rglob("*.png"):  # of the same size and time, as a look at the folder cannot tell
         if path.name not in ("me.png", "bad.png"):
             stamp = path.stat()
@@ -195,7 +195,7 @@ def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_pat
     assert run(*words, "--json", tmp_path / "r.json") == 1
     assert capsys.readouterr() == told
     content = json.loads((tmp_path / "r.json").read_text())
-    assert (content["new"], content["pictures"], content["embeddings"]) == (0, 5, str(album) + ".faces")
+    assert (content["new"], content["images"], content["embeddings"]) == (0, 5, str(album) + ".faces")
     assert [one["same"] for one in content["results"]] == [True, False]
     assert [one["input"] for one in content["failed"]] == [str(album / "bad.png")]
 
@@ -221,7 +221,7 @@ def test_the_folder_that_one_is_in(album, network, monkeypatch, capsys):
     assert run("find", ".", "--like", "me.png", "--model", network, "--top", 1, "--json", "-") == 1
     content = json.loads(capsys.readouterr().out)
     assert [one["input"] for one in content["results"]] == ["summer/also-me.png"]
-    assert (content["pictures"], content["embeddings"]) == (5, str(album) + ".faces")
+    assert (content["images"], content["embeddings"]) == (5, str(album) + ".faces")
 
 
 def test_another_network_is_told_and_may_rebuild(album, network, capsys, tmp_path):
@@ -251,8 +251,8 @@ def test_photos_with_no_face_or_two(people, network, capsys, tmp_path):
     assert not (tmp_path / "people.faces").exists()
     assert run("find", people, "--like", people / "ann/02.png", *words) == 1
     told = capsys.readouterr()
-    assert f"no face in 2 of 7 pictures: {people}/bob/02.png, {people}/bob/03.png" in told.err
-    assert "3 of 3 pictures with a face" in told.out or "4 of 4 pictures with a face" in told.out
+    assert f"no face in 2 of 7 images: {people}/bob/02.png, {people}/bob/03.png" in told.err
+    assert "3 of 3 images with a face" in told.out or "4 of 4 images with a face" in told.out
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,12 @@ def test_photos_with_no_face_or_two(people, network, capsys, tmp_path):
     [
         (["compare", "album/me.png", "none.png"], "no file none.png"),
         (["compare", "album/me.png", "album"], "album is a folder"),
-        (["compare", "album/me.png", "album/bad.png"], "is not a picture"),
+        (["compare", "album/me.png", "album/bad.png"], "is not an image"),
         (["compare", "album/me.png", "album/a.png", "--threshold", "2"], "not in the range"),
         (["compare", "album/me.png"], "Missing argument 'B'"),
         (["find", "none", "--like", "album/me.png"], "no folder none"),
         (["find", "album/me.png", "--like", "album/me.png"], "is no folder; give one"),
-        (["find", "album/empty", "--like", "album/me.png"], "no pictures in album/empty"),
+        (["find", "album/empty", "--like", "album/me.png"], "no images in album/empty"),
         (["find", "album", "--like", "none.png"], "no file none.png"),
         (["find", "album"], "Missing option '--like'"),
         (["find", "album", "--like", "album/me.png", "--embeddings", "album/a.png"], "is no embedding file"),

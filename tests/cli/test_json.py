@@ -38,15 +38,15 @@ def test_nothing_is_replaced_unasked(tmp_path):
         _json.check(str(tmp_path), overwrite=True)
 
 
-@pytest.mark.parametrize("verb", ["models", "recipes"])
-def test_lists_go_into_files_as_results_do(verb, tmp_path):
+@pytest.mark.parametrize("command", ["models", "recipes"])
+def test_lists_go_into_files_as_results_do(command, tmp_path):
     def run(*arguments):
-        return CliRunner().invoke(app, [verb, *map(str, arguments)])
+        return CliRunner().invoke(app, [command, *map(str, arguments)])
 
     told = run("--json", tmp_path / "a.json")
     assert told.exit_code == 0
     assert max(map(len, told.output.splitlines())) <= 80
-    assert json.loads((tmp_path / "a.json").read_text())["command"] == verb
+    assert json.loads((tmp_path / "a.json").read_text())["command"] == command
     assert isinstance(run("--json", tmp_path / "a.json").exception, UserError)
     assert run("--json", tmp_path / "a.json", "--overwrite").exit_code == 0
     assert isinstance(run("--json", tmp_path / "none" / "a.json").exception, UserError)

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixeldiff import EdgeDetector, PackedClassifier, UserError, weights
+from pixeldiff import Classifier, EdgeDetector, UserError, weights
 from pixeldiff.cli import _network
 from pixeldiff.cli._network import find_network, one_of, open_network
-from pixeldiff.runtime.bench import peak_memory_mb
+from pixeldiff.jobs.bench import peak_memory_mb
 from tests.extras import optional
 
 create_model = optional("pixeldiff.models").create_model
@@ -17,7 +17,7 @@ save_model = optional("pixeldiff.models.saving").save_model
 
 @pytest.mark.parametrize(
     ("given", "kind", "task"),
-    [("tiny", EdgeDetector, "edges"), ("pidinet_tiny", EdgeDetector, None), ("bipdc-cifar100", PackedClassifier, None)],
+    [("tiny", EdgeDetector, "edges"), ("pidinet_tiny", EdgeDetector, None), ("bipdc-cifar100", Classifier, None)],
 )
 def test_a_name_opens_the_shipped_network(given, kind, task):
     with open_network(given, task, threads=1, streams=2) as opened:
@@ -29,15 +29,15 @@ def test_a_name_opens_the_shipped_network(given, kind, task):
 
 def test_a_file_for_torch_is_exported_on_the_way(tmp_path, rng):
     networks = {"edges": ("tiny-l", {"width": 4}), "classes": ("resnet18_binary_cifar", {"width": 0.125})}
-    picture = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    image = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
     for task, (name, changes) in networks.items():
         path = tmp_path / f"{task}.safetensors"
-        save_model(create_model(name, **changes).eval(), path, {"licence": "mine"})
+        save_model(create_model(name, **changes).eval(), path, {"license": "mine"})
         with open_network(path) as opened:
             assert (opened.name, opened.task.name, opened.path) == (task, task, path)
             assert (opened.runs.suffix, opened.network.name) == (opened.task.suffix, task)
             assert opened.sha256 == weights.sha256(path)
-            assert len(opened.network(picture))
+            assert len(opened.network(image))
         assert opened.runs.exists() == (task == "edges")  # our engine runs the trained file itself
     assert sorted(one.name for one in tmp_path.iterdir()) == ["classes.safetensors", "edges.safetensors"]
 
@@ -71,7 +71,7 @@ def test_one_of_two_options():
             one_of(*both)
 
 
-def test_a_module_that_lies_among_the_pictures_is_not_run(tmp_path, monkeypatch):
+def test_a_module_that_lies_among_the_images_is_not_run(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("open('was-run', 'w').close()")
     save_model(create_model("tiny-l", width=4).eval(), tmp_path / "-a.safetensors")
     monkeypatch.chdir(tmp_path)

@@ -11,9 +11,9 @@ from scipy.io import savemat
 
 from pixeldiff.cli import main
 from pixeldiff.export.packed import export_packed
+from pixeldiff.inference.classes import Classifier
 from pixeldiff.models.saving import load_model
-from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.images import normalize
 
 
 def run(*arguments: object) -> int:
@@ -42,7 +42,7 @@ def network(tmp_path_factory):
 
 @pytest.fixture
 def bsds(tmp_path, rng):
-    """Two pictures and their annotations in the layout of BSDS500."""
+    """Two images and their annotations in the layout of BSDS500."""
     for part in ("images", "groundTruth"):
         (tmp_path / part / "test").mkdir(parents=True)
     for name in ("1", "2"):
@@ -100,7 +100,7 @@ def test_the_classification_table_from_published_files(classifiers, tmp_path, rn
     assert run(*given, "--kind", "fog", "snow") == 0
     assert "resnet18_bipdc_cifar against resnet18_binary_cifar, all levels" in capsys.readouterr().out
     content = json.loads((tmp_path / "r.json").read_text())
-    assert (content["data"], content["pictures"]) == ("CIFAR-100-C as published", 6)
+    assert (content["data"], content["images"]) == ("CIFAR-100-C as published", 6)
     assert {(c["kind"], c["severity"]) for c in content["results"]} == {(k, s) for k in ("fog", "snow") for s in (1, 5)}
     assert all(c["top1"] in [100 * n / 6 for n in range(7)] for c in content["results"])
     assert run(*given) == 0  # by default the kinds that are there
@@ -126,18 +126,18 @@ def test_cifar_100_is_corrupted_on_the_fly(classifiers, tmp_path, rng, capsys):
     assert run(*given[:3], tmp_path / "resnet18_binary_cifar.pdn", *given[4:], *asked) == 0
     assert capsys.readouterr().out == printed
     content = json.loads((tmp_path / "r.json").read_text())
-    assert (content["data"], content["pictures"]) == ("CIFAR-100 test, corrupted here", 4)
+    assert (content["data"], content["images"]) == ("CIFAR-100 test, corrupted here", 4)
     assert [(c["kind"], c["severity"]) for c in content["results"]] == [("clean", 0), ("fog", 5)]
     assert run("--task", "classes", "--model", given[3], "--data", tmp_path / "..") == 2
     assert "is not CIFAR-100" in capsys.readouterr().err
 
 
 def test_both_files_of_a_network_say_the_same(rng):
-    """To the last bit: a sign hangs on how the pixels are normalised."""
+    """To the last bit: a sign hangs on how the pixels are normalized."""
     images = rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
     with torch.inference_mode():
-        expected = load_model("bipdc-cifar100")(normalise(torch.tensor(images).permute(0, 3, 1, 2)))
-    np.testing.assert_allclose(PackedClassifier("bipdc-cifar100").logits(images), expected.numpy(), atol=1e-5)
+        expected = load_model("bipdc-cifar100")(normalize(torch.tensor(images).permute(0, 3, 1, 2)))
+    np.testing.assert_allclose(Classifier("bipdc-cifar100").logits(images), expected.numpy(), atol=1e-5)
 
 
 def test_options_that_repeat_take_one_or_many_values(bsds, network, capsys):

@@ -11,7 +11,7 @@ from PIL import Image
 from pixeldiff import EdgeDetector, UserError
 from pixeldiff.compat.controlnet import PidiNetDetector
 from pixeldiff.edgemap import to_8_bit
-from pixeldiff.runtime.drawing import Options
+from pixeldiff.render.drawing import Options
 from tests.extras import optional
 
 torch = optional("torch")
@@ -52,7 +52,7 @@ def test_resolutions_are_the_shorter_side_on_a_grid_of_64(detector, photo, resol
     assert detector(photo, detect_resolution=resolution, output_type="np").shape[:2] == (50, 70)
 
 
-def test_controlnet_preprocessing_is_bgr_without_normalisation(edge_weights, photo):
+def test_controlnet_preprocessing_is_bgr_without_normalization(edge_weights, photo):
     bgr = photo[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
     expected = EdgeDetector(edge_weights).network.run(bgr)
     old = PidiNetDetector.from_pretrained(edge_weights, preprocess="controlnet")
@@ -83,8 +83,8 @@ def test_wide_whole_numbers_are_levels(detector, photo, dtype):
     levels = photo // 2  # of which int8 has no more
     expected = detector(levels, output_type="np")
     np.testing.assert_array_equal(detector(levels.astype(dtype), output_type="np"), expected)
-    grey = levels[..., 0]
-    np.testing.assert_array_equal(detector(grey.astype(dtype), output_type="np"), detector(grey, output_type="np"))
+    gray = levels[..., 0]
+    np.testing.assert_array_equal(detector(gray.astype(dtype), output_type="np"), detector(gray, output_type="np"))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u2", ">u2"])
@@ -144,7 +144,7 @@ def test_size_is_what_the_network_sees(edge_weights, detector, rng):
     wide = rng.integers(0, 256, (64, 1152, 3), dtype=np.uint8)
     np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np"), drawn(own(wide, size="full")))
     np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np", size=500), drawn(own(wide, size=500)))
-    with pytest.raises(UserError, match="size is the longest side"):
+    with pytest.raises(UserError, match="size is the longer side"):
         detector(photo, size=1)
 
 

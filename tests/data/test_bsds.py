@@ -8,14 +8,14 @@ from pixeldiff.errors import UserError
 from tests.data.test_truth import save_bsds
 
 
-def test_a_split_has_pictures_and_annotators(tmp_path, rng):
-    pictures, truths = split_folders(tmp_path, "val")
-    assert (pictures, truths) == (tmp_path / "images" / "val", tmp_path / "groundTruth" / "val")
+def test_a_split_has_images_and_annotators(tmp_path, rng):
+    images, truths = split_folders(tmp_path, "val")
+    assert (images, truths) == (tmp_path / "images" / "val", tmp_path / "groundTruth" / "val")
     truths.mkdir(parents=True)
     masks = [rng.random((6, 9)) < 0.2 for _ in range(2)]
     save_bsds(truths / "12.mat", masks)
     found = find_split(tmp_path, "val")
-    assert found["12"].picture == pictures / "12.jpg"
+    assert found["12"].image == images / "12.jpg"
     np.testing.assert_array_equal(found["12"].load(), masks)
     with pytest.raises(UserError, match="is not BSDS500: no images/test with groundTruth/test"):
         find_split(tmp_path, "test")
@@ -24,4 +24,4 @@ def test_a_split_has_pictures_and_annotators(tmp_path, rng):
 def test_the_real_test_split(data):
     found = find_split(data / "BSDS500", "test")
     assert len(found) == 200
-    assert all(one.picture is not None and one.picture.is_file() for one in found.values())
+    assert all(one.image is not None and one.image.is_file() for one in found.values())

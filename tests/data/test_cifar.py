@@ -28,12 +28,12 @@ def test_pixels_labels_and_names(tmp_path):
     folder = write_cifar(tmp_path / "cifar-100-python")
     for root in (tmp_path, folder):
         got = read_cifar100(root, "test")
-        assert got.pictures.shape == (120, 32, 32, 3)
+        assert got.images.shape == (120, 32, 32, 3)
         assert got.labels[101] == 1
         assert got.names[7] == "class 7"
     data = pickle.loads((folder / "test").read_bytes())[b"data"]
     # Row of 3072: 1024 red, 1024 green, 1024 blue, each row by row.
-    assert got.pictures[5, 3, 9].tolist() == [data[5, c * 1024 + 3 * 32 + 9] for c in range(3)]
+    assert got.images[5, 3, 9].tolist() == [data[5, c * 1024 + 3 * 32 + 9] for c in range(3)]
 
 
 class Harmful:

@@ -9,7 +9,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.tasks import TASKS
 
 
-def picture(path, value=0):
+def image(path, value=0):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (4, 4), (value, 0, 0)).save(path)
 
@@ -19,7 +19,7 @@ def lfw(tmp_path):
     """Two folds of one pair each way, in WebP, whatever the list says."""
     for name in ("Ann_A", "Bob_B"):
         for k in (1, 2, 12):
-            picture(tmp_path / name / f"{name}_{k:04}.webp")
+            image(tmp_path / name / f"{name}_{k:04}.webp")
     rows = ["Ann_A\t1\t12", "Ann_A\t1\tBob_B\t2", "Bob_B\t1\t2", "Bob_B\t12\tAnn_A\t2"]
     (tmp_path / "pairs.txt").write_text("2\t1\n" + "\n".join(rows) + "\n")
     return tmp_path
@@ -64,7 +64,7 @@ def test_lists_may_lie_elsewhere(lfw, tmp_path_factory):
     [
         ("Ann_A 1", "line 2: a pair is 'name number number'"),
         ("Ann_A 1 x", "line 2: 'x' is no number"),
-        ("Ann_A 1 7", r"names 1 pictures that are not there: .*Ann_A_0007.jpg; get them"),
+        ("Ann_A 1 7", r"names 1 images that are not there: .*Ann_A_0007.jpg; get them"),
         ("Ann_A 1 12\nAnn_A 1 12", "has 5 pairs, its first line says 4"),
     ],
 )
@@ -75,17 +75,17 @@ def test_bad_lines_of_lfw_are_told(lfw, line, said):
         read_pairs("lfw", lfw)
 
 
-def test_pictures_may_be_missing_if_that_is_fine(lfw):
+def test_images_may_be_missing_if_that_is_fine(lfw):
     (lfw / "Ann_A" / "Ann_A_0002.webp").unlink()
     assert len(read_pairs("lfw", lfw, incomplete=True).present().same) == 3
 
 
 @pytest.mark.parametrize("published", [True, False])
 def test_cfp(tmp_path, published):
-    pictures, lists = (tmp_path / "Data/Images", tmp_path / "Protocol") if published else (tmp_path, tmp_path)
+    images, lists = (tmp_path / "Data/Images", tmp_path / "Protocol") if published else (tmp_path, tmp_path)
     for kind, letter in (("frontal", "F"), ("profile", "P")):
         for person in ("001", "002"):
-            picture(pictures / person / kind / "01.jpg")
+            image(images / person / kind / "01.jpg")
         lists.mkdir(exist_ok=True)
         rows = [f"{k} ../Data/Images/{p}/{kind}/01.jpg" for k, p in enumerate(("001", "002"), 1)]
         (lists / f"Pair_list_{letter}.txt").write_text("\n".join(rows))
@@ -106,7 +106,7 @@ def test_cfp(tmp_path, published):
 def test_ytf_items_are_videos(tmp_path):
     for video in ("Ann_A/0", "Bob_B/3"):
         for k in range(3):
-            picture(tmp_path / "aligned_images_DB" / video / f"{k}.jpg")
+            image(tmp_path / "aligned_images_DB" / video / f"{k}.jpg")
     rows = ["split number, first name, second name, svm label, is same", "1, Ann_A/0, Ann_A/0, 1, 1"]
     (tmp_path / "splits.txt").write_text("\n".join([*rows, "2, Ann_A/0, Bob_B/3, -1, 0"]))
     found = read_pairs("ytf", tmp_path)
@@ -117,26 +117,26 @@ def test_ytf_items_are_videos(tmp_path):
 def test_calfw_has_two_lines_a_pair(tmp_path):
     lines = []
     for k in range(40):
-        picture(tmp_path / "aligned images" / f"p{k}.jpg")
+        image(tmp_path / "aligned images" / f"p{k}.jpg")
         lines.append(f"p{k}.jpg {int(k < 20)}")
     (tmp_path / "pairs_CALFW.txt").write_text("\n".join(lines))
     found = read_pairs("calfw", tmp_path)
     assert found.folds.tolist() == [*range(1, 11)] * 2, "as many of both kinds in each"
     (tmp_path / "pairs_CALFW.txt").write_text("\n".join(lines[:-1]))
-    with pytest.raises(UserError, match="two lines 'picture label'"):
+    with pytest.raises(UserError, match="two lines 'image label'"):
         read_pairs("calfw", tmp_path)
 
 
 def test_own_pairs(lfw, tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     for name in "abc":
-        picture(folder / f"{name}.png")
+        image(folder / f"{name}.png")
     (folder / "pairs.txt").write_text("a.png b.png 1\n\na.png c.png 0\n")
     assert named(read_pairs("pairs", folder)) == [("a", "b", True, 1), ("a", "c", False, 1)]
     assert len(read_pairs("pairs", lfw).same) == 4, "LFW's manner is understood, too"
     for text, said in (
         ("a.png b.png 2\n", "ends in 1 .* or 0"),
-        ("a.png b.png\n", "line 1: a pair is 'picture picture 1'"),
+        ("a.png b.png\n", "line 1: a pair is 'image image 1'"),
         ("a.png b.png 1\n", "pairs of one person only"),
         ("", "lists no pairs"),
     ):
@@ -146,11 +146,11 @@ def test_own_pairs(lfw, tmp_path_factory):
 
 
 def test_people_are_folders(tmp_path):
-    picture(tmp_path / "one/ann/1.png")
-    picture(tmp_path / "one/bob/frontal/1.png")
-    picture(tmp_path / "one/bob/profile/1.png")
-    picture(tmp_path / "two/401/1.png")
-    picture(tmp_path / "two/cid/1.png")
+    image(tmp_path / "one/ann/1.png")
+    image(tmp_path / "one/bob/frontal/1.png")
+    image(tmp_path / "one/bob/profile/1.png")
+    image(tmp_path / "two/401/1.png")
+    image(tmp_path / "two/cid/1.png")
     (tmp_path / "two/empty").mkdir()
     (tmp_path / "names.txt").write_text("cid\n")
     roots = [tmp_path / "one", tmp_path / "two"]
@@ -158,7 +158,7 @@ def test_people_are_folders(tmp_path):
     assert found.names == ("one/ann", "one/bob", "two/401", "two/cid")
     np.testing.assert_array_equal(found.labels, [0, 1, 1, 2, 3])
     assert find_people(roots, ["4??", str(tmp_path / "names.txt")]).names == ("one/ann", "one/bob")
-    with pytest.raises(UserError, match="pictures of 1 people, training takes two"):
+    with pytest.raises(UserError, match="images of 1 people, training takes two"):
         find_people(roots[:1], ["ann"])
     with pytest.raises(UserError, match="pixeldiff faces align"):
         find_people([tmp_path / "three"])

@@ -34,13 +34,13 @@ def test_layouts_in_use(tmp_path, text, name):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "names no picture"),
-        ("\n", "names no picture"),
+        ("", "names no image"),
+        ("\n", "names no image"),
         ("{", "is not JSON"),
         ('{"a": [[1, 2]]}', "a: 1 points; give five"),
         ('{"a": [[1, 2], [3]]}', "five points are x and y each"),
         ('{"a": {}}', "five points are x and y each"),
-        ('{"": [1,2,3,4,5,6,7,8,9,10]}', "for the name of a picture"),
+        ('{"": [1,2,3,4,5,6,7,8,9,10]}', "for the name of an image"),
         (f"a {LINE}\nb {LINE}\nc 1 2\n", "line 3: a line is: person/01.jpg x1 y1"),
         (f"a {LINE[:-2]}nan", "points; give five"),
         (f"a {LINE[:-2]}1e9", "points; give five"),

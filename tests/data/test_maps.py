@@ -19,7 +19,7 @@ def edge_map(rng):
 def test_png_npy_and_mat_hold_the_same_map(tmp_path, edge_map):
     levels = np.round(edge_map * 255).astype(np.uint8)
     Image.fromarray(levels).save(tmp_path / "a.png")
-    Image.fromarray(np.stack([levels] * 3, axis=-1)).save(tmp_path / "b.edges.png")  # grey, stored as RGB
+    Image.fromarray(np.stack([levels] * 3, axis=-1)).save(tmp_path / "b.edges.png")  # gray, stored as RGB
     np.save(tmp_path / "c.npy", levels)
     np.save(tmp_path / "d.npy", levels / 255)
     savemat(tmp_path / "e.mat", {"result": levels / 255, "scale": np.zeros((2, 2, 2))})
@@ -47,7 +47,7 @@ def test_average(tmp_path, edge_map):
         (np.full((4, 4), -3.0), "sigmoid"),
         (np.full((4, 4), np.nan), "values from nan"),
         (np.full((4, 4), 0.9), "looks inverted"),
-        (np.arange(48).reshape(4, 4, 3) / 48, "in colour"),
+        (np.arange(48).reshape(4, 4, 3) / 48, "in color"),
         (np.zeros(5), "height x width"),
         (np.full((4, 4), "x"), "expected floats"),
         (np.full((4, 4), 200), "holds int64 values"),

@@ -22,7 +22,7 @@ eye = optional("scipy.sparse").eye
 DTYPES = ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]
 
 
-def refuse_difference(ours, theirs):
+def check_difference(ours, theirs):
     """Ours equals SciPy's, with MATLAB's classes as types."""
     if isinstance(ours, str):
         assert ours.split("\n") == [str(row) for row in theirs]
@@ -33,18 +33,18 @@ def refuse_difference(ours, theirs):
         for one, other in zip(ours.ravel(), theirs.ravel(), strict=True):
             pairs = [(one[n], other[n]) for n in ours.dtype.names] if ours.dtype.names else [(one, other)]
             for pair in pairs:
-                refuse_difference(*pair)
+                check_difference(*pair)
     else:
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_array_equal(ours, theirs)
 
 
-def refuse_different_files(content, classes=True):
+def check_different_files(content, classes=True):
     ours = read_mat(content)
     theirs = {n: v for n, v in loadmat(io.BytesIO(content), mat_dtype=classes).items() if not n.startswith("__")}
     assert list(ours) == list(theirs)
     for name in ours:
-        refuse_difference(ours[name], theirs[name])
+        check_difference(ours[name], theirs[name])
 
 
 def saved(variables, compressed=False):
@@ -66,17 +66,17 @@ def test_every_type_as_scipy_reads_it(rng, compressed):
     arrays = {
         f"x{k}_{t}".replace("?", "b"): (rng.random(s) * 99).astype(t) for k, s in enumerate(shapes) for t in DTYPES
     }
-    refuse_different_files(saved(arrays, compressed))
-    refuse_different_files(saved(nested(rng), compressed))
+    check_different_files(saved(arrays, compressed))
+    check_different_files(saved(nested(rng), compressed))
     waves = {t: (rng.random((3, 5)) - 1j * rng.random((3, 5))).astype(t) for t in ("c8", "c16")}
-    refuse_different_files(saved(waves, compressed), classes=False)  # as classes, SciPy drops the imaginary parts
+    check_different_files(saved(waves, compressed), classes=False)  # as classes, SciPy drops the imaginary parts
     assert read_mat(saved({}, compressed)) == {}
 
 
 def test_real_files_as_scipy_reads_them(data):
     files = sorted((data / "BSDS500" / "groundTruth" / "test").glob("*.mat"))[::20]
     for path in [*files, *sorted((data / "bsds-bench" / "groundTruth").glob("*.mat"))]:
-        refuse_different_files(path.read_bytes())
+        check_different_files(path.read_bytes())
 
 
 def element(order, kind, data, small=False):
@@ -117,7 +117,7 @@ def test_what_is_written_comes_back(rng, dtype):
     arrays = {"edges": (rng.random((33, 7)) * 9).astype(dtype), "b": (rng.random((1, 1, 4)) * 9).astype(dtype)}
     content = write_mat(arrays)
     assert content == write_mat({name: np.asfortranarray(array) for name, array in arrays.items()})
-    refuse_different_files(content)
+    check_different_files(content)
     for name, array in arrays.items():
         assert read_mat(content)[name].dtype == array.dtype
         np.testing.assert_array_equal(read_mat(content)[name], array)

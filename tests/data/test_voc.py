@@ -1,4 +1,4 @@
-"""Pictures with boxes: the three layouts give the same objects, and every fault is one sentence that names its file."""
+"""Images with boxes: the three layouts give the same objects, and every fault is one sentence that names its file."""
 
 import json
 from dataclasses import replace
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixeldiff.data.voc import CLASSES, joined, list_objects, refuse_other_names
+from pixeldiff.data.voc import CLASSES, check_same_names, joined, list_objects
 from pixeldiff.errors import UserError
 
 NAMES = ("cat", "dog")
-# left, top, right, bottom, class, ignored; of a picture of 64 x 48. The third shows nothing.
+# left, top, right, bottom, class, ignored; of an image of 64 x 48. The third shows nothing.
 SCENES = (((8, 4, 40, 44, "cat", False), (0, 0, 16, 12, "dog", True)), ((20, 10, 64, 48, "dog", False),), ())
 XML = (
     "<annotation><filename>{name}.png</filename><size><width>64</width><height>48</height></size>{objects}</annotation>"
@@ -23,20 +23,20 @@ OBJECT = (
 )
 
 
-def write_pictures(folder: Path, count: int = len(SCENES)) -> list[str]:
+def write_images(folder: Path, count: int = len(SCENES)) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"p{k}" for k in range(count)]
     for k, name in enumerate(names):
-        picture = np.full((48, 64, 3), 90, np.uint8)
+        image = np.full((48, 64, 3), 90, np.uint8)
         for left, top, right, bottom, label, _ in SCENES[k % len(SCENES)]:
-            picture[top:bottom, left:right] = (220, 40, 40) if label == "cat" else (40, 40, 220)
-        Image.fromarray(picture).save(folder / f"{name}.png")
+            image[top:bottom, left:right] = (220, 40, 40) if label == "cat" else (40, 40, 220)
+        Image.fromarray(image).save(folder / f"{name}.png")
     return names
 
 
 def write_voc(root: Path, split: str = "train", count: int = len(SCENES), year: str = "VOC2012") -> Path:
     folder = root / year
-    names = write_pictures(folder / "JPEGImages", count)
+    names = write_images(folder / "JPEGImages", count)
     for place in ("Annotations", "ImageSets/Main"):
         (folder / place).mkdir(parents=True, exist_ok=True)
     for k, name in enumerate(names):
@@ -47,7 +47,7 @@ def write_voc(root: Path, split: str = "train", count: int = len(SCENES), year: 
 
 
 def write_coco(root: Path, split: str = "train") -> Path:
-    names = write_pictures(root / split)
+    names = write_images(root / split)
     images = [{"id": 7 * k, "file_name": f"{name}.png", "width": 64, "height": 48} for k, name in enumerate(names)]
     annotations = []
     for k, scene in enumerate(SCENES):
@@ -63,7 +63,7 @@ def write_coco(root: Path, split: str = "train") -> Path:
 
 
 def write_yolo(root: Path, split: str = "train") -> Path:
-    names = write_pictures(root / "images" / split)
+    names = write_images(root / "images" / split)
     (root / "labels" / split).mkdir(parents=True)
     (root / "data.yaml").write_text("train: images/train\nnames:\n  0: cat\n  1: 'dog'\n")
     for name, scene in zip(names, SCENES, strict=True):
@@ -71,7 +71,7 @@ def write_yolo(root: Path, split: str = "train") -> Path:
             f"{NAMES.index(o[4])} {(o[0] + o[2]) / 128} {(o[1] + o[3]) / 96} {(o[2] - o[0]) / 64} {(o[3] - o[1]) / 48}"
             for o in scene
         ]
-        if lines:  # a picture without objects may be without a file
+        if lines:  # an image without objects may be without a file
             (root / "labels" / split / f"{name}.txt").write_text("\n".join(lines))
     return root
 
@@ -80,8 +80,8 @@ def write_yolo(root: Path, split: str = "train") -> Path:
 def test_every_layout_gives_the_same_objects(tmp_path, write, crowds):
     found = list_objects(write(tmp_path), "train", NAMES)
     assert found.names == NAMES
-    assert [one.picture.stem for one in found.pictures] == ["p0", "p1", "p2"]
-    for one, scene in zip(found.pictures, SCENES, strict=True):
+    assert [one.image.stem for one in found.images] == ["p0", "p1", "p2"]
+    for one, scene in zip(found.images, SCENES, strict=True):
         np.testing.assert_allclose(one.boxes, np.array([o[:4] for o in scene], float).reshape(-1, 4), atol=1e-4)
         assert [NAMES[label] for label in one.labels] == [o[4] for o in scene]
         assert one.ignored.tolist() == [bool(o[5] and crowds) for o in scene]
@@ -90,29 +90,29 @@ def test_every_layout_gives_the_same_objects(tmp_path, write, crowds):
 def test_years_are_joined(tmp_path):
     write_voc(write_voc(tmp_path), year="VOC2007", count=2)
     both = list_objects(tmp_path, "train", NAMES)
-    assert len(both.pictures) == 5
+    assert len(both.images) == 5
     parts = [list_objects(tmp_path, f"VOC{year}/train", NAMES) for year in (2007, 2012)]
-    assert [one.picture for one in joined(parts).pictures] == [one.picture for one in both.pictures]
-    assert len(list_objects(tmp_path / "VOC2007", "train", NAMES).pictures) == 2
+    assert [one.image for one in joined(parts).images] == [one.image for one in both.images]
+    assert len(list_objects(tmp_path / "VOC2007", "train", NAMES).images) == 2
     with pytest.raises(UserError, match="different classes: cat, dog; and aeroplane"):
         joined([both, replace(both, names=CLASSES)])
 
 
 def test_a_network_has_its_own_order_of_classes(tmp_path):
     found = list_objects(write_coco(tmp_path), "train")
-    assert refuse_other_names(found, ("dog", "cow", "cat")).pictures[0].labels.tolist() == [2, 0]
+    assert check_same_names(found, ("dog", "cow", "cat")).images[0].labels.tolist() == [2, 0]
     with pytest.raises(UserError, match="show cat, which the network does not know; it knows dog, cow"):
-        refuse_other_names(found, ("dog", "cow"))
+        check_same_names(found, ("dog", "cow"))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ("<size><width>64</width><height>48</height></size>", "", "p0.xml has no <size>"),
-        ("<width>64<", "<width>-3<", "p0.xml says that its picture has -3x48 pixels"),
+        ("<width>64<", "<width>-3<", "p0.xml says that its image has -3x48 pixels"),
         ("<width>64<", "<width>wide<", "p0.xml has no number in <size><width>"),
         ("<name>cat<", "<name>lynx<", "p0.xml has an object of the unknown class 'lynx'; the classes are cat, dog"),
-        ("<xmax>40<", "<xmax>80<", r"p0.xml, cat, has a box outside of its picture of 64x48 \(8, 4, 80, 44\)"),
+        ("<xmax>40<", "<xmax>80<", r"p0.xml, cat, has a box outside of its image of 64x48 \(8, 4, 80, 44\)"),
         ("<xmax>40<", "<xmax>8<", "p0.xml, cat, has a box of no area"),
         ("<xmax>40<", "<xmax>nan<", "p0.xml, cat, has a box of no area"),
         ("<xmax>40<", "<xmax><", "p0.xml has no number in <bndbox><xmax>"),
@@ -133,21 +133,21 @@ def test_faults_of_an_annotation(tmp_path, old, new, says):
 def test_a_box_may_reach_a_pixel_beyond_the_border(tmp_path):
     path = write_voc(tmp_path) / "VOC2012/Annotations/p1.xml"
     path.write_text(path.read_text().replace("<xmax>64<", "<xmax>64.6<"))
-    assert list_objects(tmp_path, "train", NAMES).pictures[1].boxes[0].tolist() == [20, 10, 64, 48]
+    assert list_objects(tmp_path, "train", NAMES).images[1].boxes[0].tolist() == [20, 10, 64, 48]
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (lambda c: c["annotations"][0].update(category_id=99), "annotation 0 has the unknown class 99"),
-        (lambda c: c["annotations"][0].update(image_id=99), "annotation 0 is of picture 99, which is not listed"),
+        (lambda c: c["annotations"][0].update(image_id=99), "annotation 0 is of image 99, which is not listed"),
         (lambda c: c["annotations"][0].update(bbox=[5, 5, 0, 9]), "annotation 0 has a box of no area"),
-        (lambda c: c["annotations"][0].update(bbox=[70, 5, 9, 9]), "annotation 0 has a box outside of its picture"),
+        (lambda c: c["annotations"][0].update(bbox=[70, 5, 9, 9]), "annotation 0 has a box outside of its image"),
         (lambda c: c["annotations"][0].update(bbox="here"), "is not of COCO's format"),
         (lambda c: c["images"][0].update(width=10**400), "is not of COCO's format"),
         (lambda c: c["images"][1].update(file_name="gone.png"), "names 1 files that are not there: .*gone.png"),
         (lambda c: c.pop("categories"), "is not of COCO's format, with images, annotations and categories"),
-        (lambda c: c["images"].clear() or c["annotations"].clear(), "names no pictures"),
+        (lambda c: c["images"].clear() or c["annotations"].clear(), "names no images"),
     ],
 )
 def test_faults_of_a_coco_file(tmp_path, change, says):
@@ -165,7 +165,7 @@ def test_faults_of_a_coco_file(tmp_path, change, says):
         ("5 .5 .5 .2 .2", "p0.txt, line 1, has the unknown class 5; there are 2, cat is 0"),
         ("0 .5 .5 .2", "line 1, is not `class x y width height`"),
         ("0 .5 .5 0 .2", "has a box of no area"),
-        ("0 1.5 .5 .2 .2", "has a box outside of its picture"),
+        ("0 1.5 .5 .2 .2", "has a box outside of its image"),
     ],
 )
 def test_faults_of_yolos_text(tmp_path, line, says):
@@ -194,4 +194,4 @@ def test_nothing_there(tmp_path):
 def test_the_real_set(data):
     found = list_objects(data / "voc2012", "VOC2012/val")
     assert found.names == CLASSES
-    assert (len(found.pictures), sum(len(one.labels) for one in found.pictures)) == (1000, 2580)
+    assert (len(found.images), sum(len(one.labels) for one in found.images)) == (1000, 2580)

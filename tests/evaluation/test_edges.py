@@ -11,7 +11,7 @@ from pixeldiff.evaluation import edges as evaluate
 from pixeldiff.evaluation.edge_curves import plot_curves
 from pixeldiff.evaluation.edge_report import to_dict, write_csv, write_text_files
 from pixeldiff.evaluation.edges import Settings
-from pixeldiff.metrics.edges import evaluate_image, summarise
+from pixeldiff.metrics.edges import evaluate_image, summarize
 from pixeldiff.tasks import TASKS
 
 SETTINGS = Settings(max_dist=0.05, thresholds=9)
@@ -27,12 +27,12 @@ def truths(rng):
     return {f"p{k}": [rng.random((24, 31)) < 0.1 for _ in range(2)] for k in range(6)}
 
 
-def test_equals_the_sum_of_its_pictures(maps, truths):
+def test_equals_the_sum_of_its_images(maps, truths):
     result = evaluate_edges(maps, truths, SETTINGS)
     counts = [evaluate_image(maps[name], truths[name], 9, 0.05) for name in maps]
-    assert result.summary.ods == summarise(counts).ods
-    assert result.summary.ois == summarise(counts).ois
-    assert list(result.pictures) == sorted(maps)
+    assert result.summary.ods == summarize(counts).ods
+    assert result.summary.ois == summarize(counts).ois
+    assert list(result.images) == sorted(maps)
 
 
 def test_same_bytes_with_one_or_two_threads_and_again(tmp_path, maps, truths):
@@ -76,7 +76,7 @@ def test_stop_keeps_what_is_done(tmp_path, maps, truths):
 
 
 def test_errors_teach(maps, truths):
-    with pytest.raises(UserError, match="1 pictures have truth but no map: p0; 1 maps have no truth: x"):
+    with pytest.raises(UserError, match="1 images have truth but no map: p0; 1 maps have no truth: x"):
         evaluate_edges({**{k: v for k, v in maps.items() if k != "p0"}, "x": maps["p0"]}, truths)
     many = {f"q{k:02}": maps["p0"] for k in range(15)}
     with pytest.raises(UserError, match="and 5 more"):

@@ -1,4 +1,4 @@
-"""A network for faces over pairs: vectors of pictures and videos, scores, and the verb."""
+"""A network for faces over pairs: vectors of images and videos, scores, and the command."""
 
 import json
 
@@ -19,10 +19,10 @@ def run(words):
 
 
 class Brightness:
-    """In place of a network: the mean colours as a unit vector; pictures that are no faces have none."""
+    """In place of a network: the mean colors as a unit vector; images that are no faces have none."""
 
-    def find(self, picture):
-        return picture if picture.shape == (112, 96, 3) else None
+    def find(self, image):
+        return image if image.shape == (112, 96, 3) else None
 
     def embed(self, faces):
         means = faces.mean((1, 2)).astype(np.float32)
@@ -31,15 +31,15 @@ class Brightness:
 
 @pytest.fixture
 def folder(tmp_path):
-    colours = {"a": (250, 10, 10), "b": (200, 20, 20), "c": (10, 250, 10), "d": (20, 200, 30)}
-    for name, colour in colours.items():
-        Image.new("RGB", (96, 112), colour).save(tmp_path / f"{name}.png")
+    colors = {"a": (250, 10, 10), "b": (200, 20, 20), "c": (10, 250, 10), "d": (20, 200, 30)}
+    for name, color in colors.items():
+        Image.new("RGB", (96, 112), color).save(tmp_path / f"{name}.png")
     Image.new("RGB", (50, 40), (240, 30, 10)).save(tmp_path / "tight.png")
     (tmp_path / "pairs.txt").write_text("a.png b.png 1\na.png c.png 0\nc.png d.png 1\ntight.png d.png 0\n")
     return tmp_path
 
 
-def test_pairs_are_scored_and_pictures_without_a_face_count(folder):
+def test_pairs_are_scored_and_images_without_a_face_count(folder):
     pairs = read_pairs("pairs", folder)
     heard = []
     vectors, whole = embed_items(Brightness(), pairs.items, 2, heard.append)
@@ -58,7 +58,7 @@ def test_a_video_is_the_mean_of_its_frames(folder):
 
 
 @NEEDS_TORCH
-def test_the_verb_scores_a_file_and_draws_its_curve(folder, tmp_path_factory, capsys):
+def test_the_command_scores_a_file_and_draws_its_curve(folder, tmp_path_factory, capsys):
     pytest.importorskip("matplotlib")
     from pixeldiff.export.packed import pack_model
     from pixeldiff.models import create_model
@@ -82,4 +82,4 @@ def test_the_verb_scores_a_file_and_draws_its_curve(folder, tmp_path_factory, ca
         assert said in capsys.readouterr().err
     (folder / "d.png").unlink()
     assert run([*words, "-"]) == 2
-    assert "names 1 pictures that are not there" in capsys.readouterr().err
+    assert "names 1 images that are not there" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""torch unfused, torch fused and ONNX agree on probabilities, on pictures and on odd sizes."""
+"""torch unfused, torch fused and ONNX agree on probabilities, on images and on odd sizes."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,10 @@ from PIL import Image
 from pixeldiff import cli
 from pixeldiff.errors import UserError
 from pixeldiff.export.onnx import OUTPUTS, PARITY, align_channels, export_onnx, export_weights
+from pixeldiff.inference.onnx_session import onnxruntime
 from pixeldiff.models import create_model
 from pixeldiff.models.saving import load_model
 from pixeldiff.nn.layers import fuse
-from pixeldiff.runtime.engine import onnxruntime
 
 
 def run(path, x):
@@ -29,7 +29,7 @@ def test_export_agrees_with_the_network(tmp_path, name):
         model.fusion.weight.copy_(torch.tensor([0.5, -0.25, 0.0, 1.0]).view(1, 4, 1, 1))
         model.fusion.bias.fill_(-0.3)
     path = tmp_path / "net.onnx"
-    assert export_onnx(model, path, {"licence": "mine"}) <= PARITY
+    assert export_onnx(model, path, {"license": "mine"}) <= PARITY
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
     x = torch.randn(2, 3, 37, 50)
     with torch.no_grad():
@@ -63,8 +63,8 @@ def test_authors_networks_agree_in_all_three_forms(data, tmp_path, name):
     model = load_model(data / "pidinet-official" / f"{name}.pth")
     path = tmp_path / "net.onnx"
     export_onnx(model, path)
-    pictures = sorted((data / "BSDS500/images/val").glob("*.jpg"))[:3]
-    inputs = [np.asarray(Image.open(p), np.float32)[:160, :200] for p in pictures] + [
+    images = sorted((data / "BSDS500/images/val").glob("*.jpg"))[:3]
+    inputs = [np.asarray(Image.open(p), np.float32)[:160, :200] for p in images] + [
         np.random.default_rng(0).uniform(0, 255, (s, t, 3)).astype(np.float32) for s, t in ((17, 33), (61, 40))
     ]
     for pixels in inputs:

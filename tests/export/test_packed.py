@@ -11,11 +11,11 @@ from torch import nn
 
 from pixeldiff import UserError, _native, cli
 from pixeldiff.export.packed import _branches, pack_model
+from pixeldiff.inference.classes import Classifier
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import VARIANTS, BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.saving import save_model
 from pixeldiff.nn.binary import BinaryPDConv2d
-from pixeldiff.runtime.classes import PackedClassifier
 from pixeldiff.training.tasks.classes import Data, preprocessing
 
 BEFORE = BiPiDiNetConfig("before", width=0.125, stem="cifar", classes=7)
@@ -56,7 +56,7 @@ def network(config: BiPiDiNetConfig) -> BiPiDiNet:
 def test_logits_are_those_of_torch(tmp_path, rng, config):
     model = network(config)
     assert pack_model(model, tmp_path / "model.pdn") < 1e-3
-    packed = PackedClassifier(tmp_path / "model.pdn")
+    packed = Classifier(tmp_path / "model.pdn")
     side = 32 if config.stem == "cifar" else 64
     x = rng.normal(size=(2, side, side, 3)).astype(np.float32)
     with torch.no_grad():
@@ -68,7 +68,7 @@ def test_a_mixed_layer_agrees_with_torch_to_the_last_bit(tmp_path, rng):
     """Where multiply-add is fused: the signs of the next layer hang on the last bit."""
     model = network(replace(AFTER, activation="branch"))
     pack_model(model, tmp_path / "model.pdn")
-    packed = PackedClassifier(tmp_path / "model.pdn")
+    packed = Classifier(tmp_path / "model.pdn")
     unit, layer = model.stages[0][2], packed.file.layers[3]
     assert layer.differing > 0
     x = rng.normal(size=(1, 6, 6, layer.inputs)).astype(np.float32)
@@ -89,9 +89,9 @@ def test_a_mixed_layer_agrees_with_torch_to_the_last_bit(tmp_path, rng):
         (Data("here", "folder", size=96), (96, 224 / 256)),
     ],
 )
-def test_pictures_are_prepared_as_in_training(tmp_path, data, expected):
+def test_images_are_prepared_as_in_training(tmp_path, data, expected):
     pack_model(network(BEFORE), tmp_path / "model.pdn", data and {"preprocessing": preprocessing(data)})
-    prepared = PackedClassifier(tmp_path / "model.pdn").file.preprocessing
+    prepared = Classifier(tmp_path / "model.pdn").file.preprocessing
     assert (*prepared.size, prepared.crop) == (expected[0], *expected)
 
 
@@ -149,9 +149,9 @@ def test_export_and_classify_commands(tmp_path, rng, capsys):
     from PIL import Image
 
     labels = [f"thing {i}" for i in range(BEFORE.classes)]
-    save_model(network(BEFORE), tmp_path / "net.safetensors", {"licence": "CC0", "labels": labels})
-    picture = tmp_path / "photo.png"
-    Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(picture)
+    save_model(network(BEFORE), tmp_path / "net.safetensors", {"license": "CC0", "labels": labels})
+    image = tmp_path / "photo.png"
+    Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(image)
     packed = tmp_path / "net.pdn"
 
     def run(*arguments):
@@ -161,13 +161,13 @@ def test_export_and_classify_commands(tmp_path, rng, capsys):
 
     assert run("export", tmp_path / "net.safetensors", "--to", packed) == 0
     assert "MB" in capsys.readouterr().out
-    assert run("classify", picture, "--model", packed, "--top", 3) == 0
+    assert run("classify", image, "--model", packed, "--top", 3) == 0
     assert capsys.readouterr().out.count("thing") == 3
-    assert run("classify", picture, tmp_path / "none.png", "--model", packed, "--json", "-") == 1
+    assert run("classify", image, tmp_path / "none.png", "--model", packed, "--json", "-") == 1
     table = json.loads(capsys.readouterr().out)
     assert (table["command"], table["model"]) == ("classify", "net")
     (found,) = table["results"]
-    assert (found["input"], len(found["classes"])) == (str(picture), 5)
+    assert (found["input"], len(found["classes"])) == (str(image), 5)
     assert [one["input"] for one in table["failed"]] == [str(tmp_path / "none.png")]
 
 

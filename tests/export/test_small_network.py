@@ -14,8 +14,8 @@ def test_the_small_network_is_what_export_writes(tmp_path, rng):
     assert {entry.key: entry.value for entry in kept.metadata_props} == {
         entry.key: entry.value for entry in new.metadata_props
     }
-    picture = rng.integers(0, 256, (37, 53, 3), dtype=np.uint8)
-    maps = [EdgeDetector(path)(picture) for path in files]
+    image = rng.integers(0, 256, (37, 53, 3), dtype=np.uint8)
+    maps = [EdgeDetector(path)(image) for path in files]
     np.testing.assert_allclose(*maps, atol=1e-6)
     assert maps[0].min() < 0.2
     assert maps[0].max() > 0.8

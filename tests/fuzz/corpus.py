@@ -22,24 +22,24 @@ from pixeldiff.data import maps, truth, voc
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.data.faces import read_pairs
 from pixeldiff.data.landmarks import read_landmarks
+from pixeldiff.detector import EdgeDetector
 from pixeldiff.export.onnx import export_onnx
 from pixeldiff.export.packed import pack_model
+from pixeldiff.inference.classes import Classifier
+from pixeldiff.inference.face_index import Gallery, ImageArray
+from pixeldiff.jobs.video import detect_video
 from pixeldiff.models import saving as checkpoint
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
+from pixeldiff.render.drawing import Options
 from pixeldiff.robustness import report
 from pixeldiff.robustness.classes import PublishedCifarC
 from pixeldiff.robustness.results import Results, conditions
-from pixeldiff.runtime.classes import PackedClassifier
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import EdgeDetector
-from pixeldiff.runtime.gallery import Gallery, Picture
-from pixeldiff.runtime.video import detect_video
 from pixeldiff.training import recipe
 from pixeldiff.training.recipe_file import read_file
 from pixeldiff.training.tasks.edge_sources import list_pairs, read_label_shares, read_soft
-from pixeldiff.weights.description import normalisation
+from pixeldiff.weights.description import normalization
 from pixeldiff.weights.graph_file import read_properties
 from tests.fuzz import mutate
 
@@ -67,13 +67,13 @@ def _saved(kind: str, *modes: str, **options: Any) -> tuple[bytes, ...]:
     files = []
     for mode in modes:
         deep = mode.startswith("I;16")
-        picture = Image.fromarray(_pixels((13, 17), "u2")) if deep else Image.fromarray(_pixels()).convert(mode)
+        image = Image.fromarray(_pixels((13, 17), "u2")) if deep else Image.fromarray(_pixels()).convert(mode)
         files.append(io.BytesIO())
-        picture.save(files[-1], kind, **options)
+        image.save(files[-1], kind, **options)
     return tuple(file.getvalue() for file in files)
 
 
-def _pictures() -> dict[str, Format]:
+def _images() -> dict[str, Format]:
     exif = Image.Exif()
     exif[0x0112] = 6
     frames = [Image.fromarray(_pixels()), Image.fromarray(_pixels()[::-1])]
@@ -144,9 +144,9 @@ def _texts() -> dict[str, Format]:
     (png,) = _saved("PNG", "L")
     beside = {"a.png": png, "b.png": png}
     rows = b"a.png b.png\nb.png a.png 0.5\n"
-    readers = (truth.find_truth, lambda p: list_pairs(p.parent, p.name))
+    readers = (truth.find_ground_truth, lambda p: list_pairs(p.parent, p.name))
     results = Results("edges", "d", 3, 0, {"tiny": "0"}, {("tiny", ("fog", 1)): {"ods": 0.5, "ois": 0.5}})
-    card = {"name": "tiny", "licence": "MIT", "scores": {"ODS": 0.7}, "sha256": {".onnx": "0"}}
+    card = {"name": "tiny", "license": "MIT", "scores": {"ODS": 0.7}, "sha256": {".onnx": "0"}}
     table = b"""task = "edges"\nseed = 1\n[model]\nname = "tiny"\nwidth = 8\n[data]\nroot = "r"\nsources = ["train"]
 [optimizer]\nlr = 0.1\nbetas = [0.9, 0.99]\n[schedule]\nepochs = 2\n[loop]\nbatch = 4\naccumulate = 2\n"""
     changes = b'extends = "base.toml"\nseed = 2\n'
@@ -168,7 +168,7 @@ def _texts() -> dict[str, Format]:
 
 
 def _boxes(beside: dict[str, bytes]) -> dict[str, Format]:
-    """Annotations of objects; the pictures have 17 x 13 pixels."""
+    """Annotations of objects; the images have 17 x 13 pixels."""
     images = [{"id": k, "file_name": f"{name}.png", "width": 17, "height": 13} for k, name in enumerate("ab")]
     box = {"id": 1, "image_id": 0, "category_id": 3, "bbox": [1, 2, 9, 8.5], "iscrowd": 0}
     coco = json.dumps({"images": images, "annotations": [box], "categories": [{"id": 3, "name": "cat"}]}).encode()
@@ -207,7 +207,7 @@ def _save_gallery(path: Path) -> None:
     gallery = Gallery(path, "net", "1", 4)
     for name, faces in (("a", 1), ("b", 2), ("c", 0)):
         vectors = np.full((faces, 4), 0.5, np.float32)
-        gallery.pictures[name] = Picture(7, 10**18, vectors, "" if faces else "no face was found")
+        gallery.images[name] = ImageArray(7, 10**18, vectors, "" if faces else "no face was found")
     gallery.save()
 
 
@@ -241,7 +241,7 @@ def _resume(path: Path) -> None:
 
 def _describe(path: Path) -> None:
     """Before any of the file's numbers is read."""
-    normalisation(weights.describe(path))
+    normalization(weights.describe(path))
 
 
 def _read_card(path: Path) -> None:
@@ -323,7 +323,7 @@ def _run_edges(path: Path) -> None:
 
 
 def _run_packed(path: Path) -> None:
-    PackedClassifier(path, threads=1)(_pixels((40, 33, 3)))
+    Classifier(path, threads=1)(_pixels((40, 33, 3)))
 
 
 def _cifar() -> dict[str, Format]:
@@ -368,8 +368,8 @@ class _Flat:
 
     size = None
 
-    def __call__(self, picture: NDArray[Any], **options: Any) -> NDArray[np.float32]:
-        return np.zeros(picture.shape[:2], np.float32)
+    def __call__(self, image: NDArray[Any], **options: Any) -> NDArray[np.float32]:
+        return np.zeros(image.shape[:2], np.float32)
 
 
 def _run_video(path: Path) -> None:
@@ -378,5 +378,5 @@ def _run_video(path: Path) -> None:
 
 @cache
 def formats() -> dict[str, Format]:
-    parts = (_pictures, _arrays, _matlab, _texts, _faces, _networks, _cifar, _videos)
+    parts = (_images, _arrays, _matlab, _texts, _faces, _networks, _cifar, _videos)
     return {name: entry for part in parts for name, entry in part().items()}

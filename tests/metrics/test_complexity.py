@@ -81,7 +81,7 @@ def test_sums_and_text():
     [
         ("resnet18_cifar", 32),
         ("resnet18", 224),
-        ("ghostnet_boxes", 256),
+        ("ghostnet_objects", 256),
         ("sphereface20", [112, 96]),
         ("tiny-l", 224),
         ("bipdc-cifar100", 32),
@@ -98,7 +98,7 @@ def test_a_network_is_counted_at_its_own_size(capsys, model, size):
 
 def test_a_file_is_counted_at_the_size_that_it_says(capsys, tmp_path):
     path = tmp_path / "boxes.safetensors"
-    save_model(create_model("ghostnet_boxes", width=0.25), path, {"preprocessing": preprocessing(size=96)})
+    save_model(create_model("ghostnet_objects", width=0.25), path, {"preprocessing": preprocessing(size=96)})
     with pytest.raises(SystemExit):
         main(["complexity", str(path), "--json", "-"])
     assert json.loads(capsys.readouterr().out)["results"][0]["input"] == 96

@@ -7,7 +7,7 @@ from PIL import Image
 from pixeldiff import _native
 from pixeldiff.edgemap import nms
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.edges import Counts, average_precision, crispness, evaluate_image, summarise
+from pixeldiff.metrics.edges import Counts, average_precision, crispness, evaluate_image, summarize
 from tests.extras import optional
 from tests.references import nms as nms_reference
 
@@ -30,27 +30,27 @@ def test_golden_bench_of_berkeley(data):
         truths = [a["Boundaries"][0, 0].astype(bool) for a in annotators]
         edge_map = np.asarray(Image.open(path)).astype(np.float32) / 255
         counts.append(evaluate_image(edge_map, truths, thresholds=5, nms=False))
-    summary = summarise(counts)
+    summary = summarize(counts)
     assert summary.ods == pytest.approx(0.7046, abs=1e-3)
     assert summary.ois == pytest.approx(0.7087, abs=1e-3)
     assert summary.ap == pytest.approx(0.3076, abs=2e-3)
     expected = np.loadtxt(bench / "expected" / "eval_bdry_thr.txt")
     np.testing.assert_allclose(summary.curve.recall, expected[:, 1], atol=1e-3)
-    rows = [0, 2, 3, 4]  # at 1/3 grey level 85 lies on the threshold; ours takes it (docs/guide/benchmark.md)
+    rows = [0, 2, 3, 4]  # at 1/3 gray level 85 lies on the threshold; ours takes it (docs/guide/benchmark.md)
     np.testing.assert_allclose(summary.curve.precision[rows], expected[rows, 2], atol=1e-3)
 
 
 def test_perfect_map_scores_one(rng):
     truth = np.zeros((40, 50), dtype=bool)
     truth[20, 5:45] = True
-    summary = summarise([evaluate_image(truth.astype(np.float32), [truth, truth], thresholds=9, nms=False)])
+    summary = summarize([evaluate_image(truth.astype(np.float32), [truth, truth], thresholds=9, nms=False)])
     assert (summary.ods, summary.ois) == (1.0, 1.0)
     np.testing.assert_array_equal(summary.curve.all_truth, 80)
 
 
 def test_empty_map_scores_zero():
     truth = np.eye(20, dtype=bool)
-    summary = summarise([evaluate_image(np.zeros((20, 20), np.float32), [truth])])
+    summary = summarize([evaluate_image(np.zeros((20, 20), np.float32), [truth])])
     assert (summary.ods, summary.ois, summary.ap, summary.r50) == (0, 0, 0, 0)
 
 
@@ -58,9 +58,9 @@ def test_counts_add_up_and_ods_is_of_the_sum():
     one, two = make_counts([4, 2], [8, 8], [4, 2], [8, 2]), make_counts([1, 6], [8, 8], [1, 6], [8, 6])
     total = sum([one, two])
     np.testing.assert_array_equal(total.matched_truth, [5, 8])
-    summary = summarise([one, two])
+    summary = summarize([one, two])
     assert summary.ods == pytest.approx(2 * 0.5 * 1 / 1.5)
-    # first picture's best is threshold 0 (F 1/2 against 2/5), second's is threshold 1
+    # first image's best is threshold 0 (F 1/2 against 2/5), second's is threshold 1
     assert summary.ois == pytest.approx(2 * (10 / 16) * (10 / 14) / (10 / 16 + 10 / 14))
 
 
@@ -128,7 +128,7 @@ def test_border_fades_over_five_pixels():
 def test_truth_without_a_boundary_has_no_scores():
     counts = evaluate_image(np.eye(20, dtype=np.float32), [np.zeros((20, 20), bool)])
     with pytest.raises(UserError, match="no truth marks a boundary"):
-        summarise([counts])
+        summarize([counts])
 
 
 @pytest.mark.parametrize("thresholds", [[85.0, 170.0], [0.5, float("nan")], [-0.1], [], [[0.5]]])

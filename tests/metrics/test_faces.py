@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.faces import auc, best_threshold, fold_accuracies, roc, summarise
+from pixeldiff.metrics.faces import auc, best_threshold, fold_accuracies, roc, summarize
 
 
 def made_up(rng, n=400, digits=None):
@@ -58,7 +58,7 @@ def test_a_fold_is_judged_by_the_others(rng):
 
 def test_rates_are_those_of_the_curve(rng):
     scores, same = made_up(rng, 3000)
-    found = summarise(scores, same, np.arange(3000) % 10)
+    found = summarize(scores, same, np.arange(3000) % 10)
     for rate, percent in found["tar"].items():
         accepted = [t for t in scores if np.mean(scores[~same] >= t) <= float(rate)]
         assert percent == pytest.approx(100 * np.mean(scores[same] >= min(accepted)))
@@ -73,7 +73,7 @@ def test_rates_are_those_of_the_curve(rng):
 def test_equal_scores_are_rejected_together(dtype):
     """Of 600 equal scores with 60 of one person, nothing is better than to reject all."""
     same = np.arange(600) % 10 == 0
-    found = summarise(np.full(600, 0.7, dtype), same, np.arange(600) // 60)
+    found = summarize(np.full(600, 0.7, dtype), same, np.arange(600) // 60)
     assert (found["accuracy"], found["auc"]) == (90, 0.5)
     assert (found["true_accepts"], found["false_accepts"]) == (0, 0)
 
@@ -81,7 +81,7 @@ def test_equal_scores_are_rejected_together(dtype):
 def test_labels_of_0_and_1_count_as_bool(rng):
     scores, same = made_up(rng)
     folds = np.arange(len(same)) % 4
-    assert summarise(scores, same.astype(int), folds) == summarise(scores, same, folds)
+    assert summarize(scores, same.astype(int), folds) == summarize(scores, same, folds)
 
 
 GOOD = np.array([0.9, 0.7, 0.2, 0.1]), np.array([True, False, True, False])
@@ -105,7 +105,7 @@ def test_what_cannot_be_judged_is_an_error(scores, same, words):
         with pytest.raises(UserError, match=words):
             score(scores, same)
     with pytest.raises(UserError, match=words):
-        summarise(scores, same, folds)
+        summarize(scores, same, folds)
 
 
 @pytest.mark.parametrize("folds", [np.array([0, 0, -1, 1]), np.arange(3)])
@@ -116,9 +116,9 @@ def test_each_pair_has_a_fold(folds):
 
 def test_a_perfect_network_has_perfect_scores():
     scores, same = np.array([0.9, 0.8, 0.2, 0.1]), np.array([True, True, False, False])
-    found = summarise(scores, same, np.array([1, 2, 1, 2]))
+    found = summarize(scores, same, np.array([1, 2, 1, 2]))
     assert (found["accuracy"], found["auc"], found["eer"], found["tar"]["0.001"]) == (100, 1, 0, 100)
     assert found["threshold"] == pytest.approx(0.5)
     assert (found["true_accepts"], found["false_accepts"]) == (100, 0)
-    turned = summarise(-scores, same, np.array([1, 2, 1, 2]))
+    turned = summarize(-scores, same, np.array([1, 2, 1, 2]))
     assert (turned["auc"], turned["eer"]) == (0, 100)

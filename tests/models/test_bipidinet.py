@@ -141,7 +141,7 @@ def test_one_batch_norm_per_branch():
     assert norms == [1] + [2] * 15
 
 
-@pytest.mark.parametrize("name", ["resnet18_bipdc_cifar", "sphereface20_bipdc", "ghostnet", "ghostnet_boxes"])
+@pytest.mark.parametrize("name", ["resnet18_bipdc_cifar", "sphereface20_bipdc", "ghostnet", "ghostnet_objects"])
 def test_a_kind_is_one_that_a_weights_file_can_name(name):
     pairs = pixel_pairs("central")
     with pytest.raises(UserError, match=r"the kind of a network is a name, vanilla, .*replace_convs\(model, pairs\)"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pixeldiff.errors import UserError
-from pixeldiff.export.plain import settle
+from pixeldiff.export.plain import calibrate_batch_norm
 from pixeldiff.models import create_model
 from pixeldiff.models.counting import count_layers
 from pixeldiff.models.detector import points
@@ -19,7 +19,7 @@ def multiply_adds(model, size):
 @pytest.fixture(scope="module")
 def detector():
     torch.manual_seed(0)
-    return settle(create_model("ghostnet_boxes", width=0.5, channels=24, kind="angular", share=0.3))
+    return calibrate_batch_norm(create_model("ghostnet_objects", width=0.5, channels=24, kind="angular", share=0.3))
 
 
 def test_ghostnet_has_the_published_size():
@@ -50,15 +50,15 @@ def test_boxes_are_decoded_as_written(detector):
     maps[1][0, 20:, 2, 3] = torch.tensor([1.0, 2.0, 3.0, 4.0]).log()
     logits, boxes = detector.decode(maps)
     assert logits.shape == (1, 8 * 12 + 4 * 6 + 2 * 3, 20)
-    centre = torch.tensor([3.5 * 16, 2.5 * 16])
+    center = torch.tensor([3.5 * 16, 2.5 * 16])
     away = 16 * torch.tensor([-1.0, -2.0, 3.0, 4.0])
-    torch.testing.assert_close(boxes[0, 96 + 2 * 6 + 3], centre.repeat(2) + away)
+    torch.testing.assert_close(boxes[0, 96 + 2 * 6 + 3], center.repeat(2) + away)
     assert points(maps[0], 8)[:2].tolist() == [[4, 4], [12, 4]]
 
 
 def test_it_starts_from_a_classifier_and_is_saved(detector, tmp_path):
     body = create_model("ghostnet", width=0.5, classes=20, kind="angular", share=0.3)
-    fresh = create_model("ghostnet_boxes", width=0.5, channels=24, kind="angular", share=0.3)
+    fresh = create_model("ghostnet_objects", width=0.5, channels=24, kind="angular", share=0.3)
     fresh.start_from(body)
     assert torch.equal(fresh.body.stem[0].weight, body.body.stem[0].weight)
     save_model(detector, tmp_path / "d.safetensors")
@@ -70,6 +70,6 @@ def test_it_starts_from_a_classifier_and_is_saved(detector, tmp_path):
 def test_settings_that_do_nothing():
     for changes in ({"kind": "central"}, {"share": 0.3}):
         with pytest.raises(UserError, match="would do nothing"):
-            create_model("ghostnet_boxes", **changes)
+            create_model("ghostnet_objects", **changes)
     with pytest.raises(UserError, match="width 0 to 8"):
         create_model("ghostnet", width=0.0)

@@ -18,13 +18,13 @@ from pixeldiff.models.saving import load_model, load_with_description, read_meta
 def test_save_and_load(tmp_path):
     torch.manual_seed(0)
     model = create_model("tiny-l", pattern="cvvv").eval()
-    save_model(model, tmp_path / "a.safetensors", {"licence": "mine"})
+    save_model(model, tmp_path / "a.safetensors", {"license": "mine"})
     again = load_model(tmp_path / "a.safetensors")
     x = torch.randn(1, 3, 20, 30)
     assert again.config == model.config
     assert torch.equal(again(x), model(x))
     said = read_metadata(tmp_path / "a.safetensors")
-    assert (said["licence"], said["task"], said["family"]) == ("mine", "edges", "pidinet")
+    assert (said["license"], said["task"], said["family"]) == ("mine", "edges", "pidinet")
     assert said["preprocessing"] == {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
 

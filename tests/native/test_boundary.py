@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff import _native
-from pixeldiff.data.truth import find_truth
+from pixeldiff.data.truth import find_ground_truth
 from tests.extras import optional
 from tests.references import matching as reference
 
@@ -73,7 +73,7 @@ def test_counts_do_not_depend_on_the_other_thresholds(rng):
 
 def test_real_maps_equal_scipy(data):
     bench = data / "bsds-bench"
-    truths = find_truth(bench / "groundTruth")
+    truths = find_ground_truth(bench / "groundTruth")
     for name in sorted(truths)[:2]:
         field = np.array(Image.open(bench / "png" / f"{name}.png"))
         masks = truths[name].load()[:2]

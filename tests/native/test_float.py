@@ -8,8 +8,8 @@ import pytest
 
 from pixeldiff import _native, weights
 from pixeldiff.errors import UserError
-from pixeldiff.image import normalise
-from pixeldiff.runtime.edge_file import KINDS, parse_edges, read_edges
+from pixeldiff.image import normalize
+from pixeldiff.inference.edge_file import KINDS, parse_edges, read_edges
 from pixeldiff.weights.pairs import folded
 from tests.extras import NEEDS_TORCH
 from tests.references import small_network
@@ -44,7 +44,7 @@ def test_the_count_of_weights_is_that_of_the_tensors(small):
         assert count == _native.edge_weight_count(*dataclasses.astuple(config))
 
 
-def test_neither_threads_nor_strips_nor_a_larger_picture_before_change_a_bit(small, instruction_set, rng):
+def test_neither_threads_nor_strips_nor_a_larger_image_before_change_a_bit(small, instruction_set, rng):
     network = engine(small)
     assert network.instruction_set == instruction_set
     for height, width in ((8, 8), (9, 300), (131, 77), (64, 64)):
@@ -57,23 +57,23 @@ def test_neither_threads_nor_strips_nor_a_larger_picture_before_change_a_bit(sma
             assert [side.shape for side in sides] == [(height >> k, width >> k) for k in range(4)]
 
 
-def test_bytes_are_normalised_as_in_numpy(small, rng):
+def test_bytes_are_normalized_as_in_numpy(small, rng):
     network = engine(small)
-    picture = rng.integers(0, 256, (33, 47, 3), dtype=np.uint8)
+    image = rng.integers(0, 256, (33, 47, 3), dtype=np.uint8)
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     every = np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], 3, axis=2)
-    table = np.ascontiguousarray(normalise(every, mean, std)[:, 0])
-    edges, _ = network.picture(picture, table)
-    np.testing.assert_array_equal(edges, network.planes(normalise(picture, mean, std))[0])
+    table = np.ascontiguousarray(normalize(every, mean, std)[:, 0])
+    edges, _ = network.picture(image, table)
+    np.testing.assert_array_equal(edges, network.planes(normalize(image, mean, std))[0])
 
 
 @pytest.mark.parametrize(
-    ("picture", "message"),
+    ("image", "message"),
     [(np.zeros((3, 7, 9), np.float32), "at least 8"), (np.zeros((4, 9, 9), np.float32), r"\(3, height, width\)")],
 )
-def test_pictures_that_cannot_be(small, picture, message):
+def test_images_that_cannot_be(small, image, message):
     with pytest.raises(ValueError, match=message):
-        engine(small).planes(picture)
+        engine(small).planes(image)
 
 
 def test_weights_that_cannot_be(small):
@@ -131,7 +131,7 @@ def test_shipped_networks_agree_with_torch_on_photos(name, data):
     model, network = load_model(name), engine(read_edges(weights.FOLDER / f"{name}.safetensors"))
     photo = sorted((data / "BSDS500/images/test").glob("*.jpg"))[3]
     for height, width in ((200, 161), (97, 250)):
-        planes = image.normalise(image.load(photo)[:height, :width], (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+        planes = image.normalize(image.load(photo)[:height, :width], (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         with torch.inference_mode():
             expected = torch.sigmoid(model(torch.from_numpy(planes)[None]))[0, 0].numpy()
         np.testing.assert_allclose(network.planes(planes)[0], expected, rtol=0, atol=TOLERANCE)

@@ -47,7 +47,7 @@ def bconv_by_definition(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray
 
 
 def draw(rng: np.random.Generator, *shape: int) -> torch.Tensor:
-    """Normal numbers with exact zeros and equal neighbours among them."""
+    """Normal numbers with exact zeros and equal neighbors among them."""
     return torch.from_numpy(np.round(rng.normal(size=shape), 1)).float()
 
 
@@ -91,7 +91,7 @@ def test_convention_borders() -> None:
     x = torch.full((1, 1, 3, 3), -1.0)
     plain = binary_conv2d(x, torch.ones(1, 1, 3, 3))[0, 0]
     assert plain.tolist() == [[-4, -6, -4], [-6, -9, -6], [-4, -6, -4]]
-    # Outside is 0 > -1 and equal neighbours give +1: every sign is +1.
+    # Outside is 0 > -1 and equal neighbors give +1: every sign is +1.
     assert binary_pdc(x, torch.ones(1, 1, 8), "central").unique().tolist() == [8]
     # Now outside is 0 < 1: 5 of the corner's 8 differences are -1.
     assert binary_pdc(-x, torch.ones(1, 1, 8), "central")[0, 0].tolist() == [[-2, 2, -2], [2, 8, 2], [-2, 2, -2]]
@@ -127,19 +127,19 @@ def test_gradient_of_bipdc_is_straight_through(rng: np.random.Generator) -> None
     np.testing.assert_allclose(w.grad.numpy(), gw, atol=1e-4)
 
 
-def randomise(layer: nn.Module, rng: np.random.Generator) -> None:
+def randomize(layer: nn.Module, rng: np.random.Generator) -> None:
     for tensor in [*layer.parameters(), *(b for b in layer.buffers() if b.dim())]:
         with torch.no_grad():
             tensor.copy_(draw(rng, *tensor.shape).abs() + 0.1 if tensor.dim() == 1 else draw(rng, *tensor.shape))
 
 
-def normalised(norm: nn.BatchNorm2d, sums: np.ndarray) -> np.ndarray:
+def normalized(norm: nn.BatchNorm2d, sums: np.ndarray) -> np.ndarray:
     def per_channel(tensor: torch.Tensor | None) -> np.ndarray:
         assert tensor is not None
         return tensor.detach().numpy()[:, None, None]
 
-    centred = (sums - per_channel(norm.running_mean)) / np.sqrt(per_channel(norm.running_var) + norm.eps)
-    return centred * per_channel(norm.weight) + per_channel(norm.bias)
+    centerd = (sums - per_channel(norm.running_mean)) / np.sqrt(per_channel(norm.running_var) + norm.eps)
+    return centerd * per_channel(norm.weight) + per_channel(norm.bias)
 
 
 def rprelu(layer: nn.Module, x: np.ndarray) -> np.ndarray:
@@ -154,7 +154,7 @@ def test_mixed_layer_equals_its_definition(
     rng: np.random.Generator, kind: str, share: float, stride: int, activation: str
 ) -> None:
     layer = BinaryPDConv2d(5, 4, 3, stride, kind=kind, share=share, activation=activation)
-    randomise(layer, rng)
+    randomize(layer, rng)
     layer.eval()
     x = draw(rng, 2, 5, 6, 5)
     c = int(share * 5)
@@ -164,7 +164,7 @@ def test_mixed_layer_equals_its_definition(
     v = bconv_by_definition(x[:, c:].numpy(), layer.weight.detach().numpy(), stride)
     assert layer.difference_norm is not None
     assert layer.norm is not None
-    d, v = normalised(layer.difference_norm, d), normalised(layer.norm, v)
+    d, v = normalized(layer.difference_norm, d), normalized(layer.norm, v)
     if activation == "sum":
         expected = rprelu(layer.activations[0], d + v)
     else:
@@ -194,7 +194,7 @@ def test_real_weights_with_binary_activations(rng: np.random.Generator) -> None:
 
 def test_rprelu(rng: np.random.Generator) -> None:
     layer = RPReLU(3)
-    randomise(layer, rng)
+    randomize(layer, rng)
     x = draw(rng, 2, 3, 4, 5)
     np.testing.assert_allclose(layer(x).detach().numpy(), rprelu(layer, x.numpy()), rtol=1e-6)
     assert sum(p.numel() for p in layer.parameters()) == 9

@@ -220,7 +220,7 @@ def test_fuse_replaces_every_difference_layer_and_leaves_the_model_alone():
         (dict(padding=2, dilation=2, kind="radial"), "use padding=4 or 'same'"),
         (dict(padding="same", stride=2), "needs stride 1"),
         (dict(padding="full"), "unknown padding 'full'"),
-        (dict(kind="centre"), "unknown kind 'centre'"),
+        (dict(kind="center"), "unknown kind 'center'"),
         (dict(share=1.5), "0 to 1, got 1.5"),
     ],
 )

@@ -11,7 +11,7 @@ def test_code_reads_the_ring_anticlockwise_from_the_right() -> None:
     for bit, (row, column) in enumerate(positions):
         kernel = -np.ones((3, 3))
         kernel[row, column] = 1
-        kernel[1, 1] = 1  # the centre has no bit
+        kernel[1, 1] = 1  # the center has no bit
         assert lbp.lbp_codes(kernel) == 1 << bit
 
 

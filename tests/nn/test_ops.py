@@ -9,7 +9,7 @@ from tests.references.packed import PAIRS
 
 
 def difference_sum(x, weight, pairs):
-    """One output value per centre pixel of `x` (H, W) for one kernel (k, k); no padding."""
+    """One output value per center pixel of `x` (H, W) for one kernel (k, k); no padding."""
     radius = pairs.support // 2
     height, width = x.shape
     out = torch.zeros(height - 2 * radius, width - 2 * radius, dtype=x.dtype)

@@ -13,9 +13,9 @@ def similarity(points, onto):
     return np.array([[p, -q, u], [q, p, v]])
 
 
-def warp(picture, matrix, size):
-    """Each pixel of the result from the place it comes from; beyond the picture its edge goes on."""
-    height, width = picture.shape[:2]
+def warp(image, matrix, size):
+    """Each pixel of the result from the place it comes from; beyond the image its edge goes on."""
+    height, width = image.shape[:2]
     back = np.linalg.inv(matrix[:, :2])
     result = np.empty((*size, 3))
     for row in range(size[0]):
@@ -24,7 +24,7 @@ def warp(picture, matrix, size):
             x, y = min(max(x, 0), width - 1), min(max(y, 0), height - 1)
             left, top = int(x), int(y)
             right, below = min(left + 1, width - 1), min(top + 1, height - 1)
-            upper = picture[top, left] * (1 - (x - left)) + picture[top, right] * (x - left)
-            lower = picture[below, left] * (1 - (x - left)) + picture[below, right] * (x - left)
+            upper = image[top, left] * (1 - (x - left)) + image[top, right] * (x - left)
+            lower = image[below, left] * (1 - (x - left)) + image[below, right] * (x - left)
             result[row, column] = upper * (1 - (y - top)) + lower * (y - top)
     return result

@@ -17,7 +17,7 @@ def write(path: Path, seed: int = 0) -> Path:
         "version": 2,
         "name": path.stem,
         "task": "faces",
-        "licence": "none",
+        "license": "none",
         "labels": [],
         "preprocessing": {"size": [112, 96], "mean": [0.5] * 3, "std": [128 / 255] * 3},
         "layers": [

@@ -23,7 +23,7 @@ def write(path: Path) -> None:
     with torch.no_grad():
         for side in model.sides:
             side.reduce.weight.mul_(40)
-    described = {"name": "small-random", "licence": "Apache-2.0"}
+    described = {"name": "small-random", "license": "Apache-2.0"}
     export_onnx(model, path, described)
     save_model(model, path.with_suffix(".safetensors"), described)
 

@@ -1,4 +1,4 @@
-"""Top-1 accuracy on damaged pictures, against scores counted by hand; CIFAR-100-C as published."""
+"""Top-1 accuracy on corrupted images, against scores counted by hand; CIFAR-100-C as published."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pixeldiff.errors import UserError
-from pixeldiff.robustness.classes import DamagedPictures, PublishedCifarC, Scorer
+from pixeldiff.robustness.classes import CorruptedImages, PublishedCifarC, Scorer
 from pixeldiff.robustness.corruptions import corrupt
 from pixeldiff.robustness.results import CLEAN
 
@@ -16,10 +16,10 @@ def brightness_classifier(images: np.ndarray) -> np.ndarray:
     return np.stack([~bright, bright], 1).astype(np.float32)
 
 
-def test_accuracy_of_pictures_damaged_on_the_fly(rng):
+def test_accuracy_of_images_damaged_on_the_fly(rng):
     images = rng.integers(90, 120, (5, 32, 32, 3), dtype=np.uint8)
     images[3:] += 100
-    source = DamagedPictures(images, np.array([0, 0, 0, 1, 0]))
+    source = CorruptedImages(images, np.array([0, 0, 0, 1, 0]))
     scorer, networks = Scorer(source, batch=2), {"m": SimpleNamespace(logits=brightness_classifier)}
     assert scorer(CLEAN, networks, lambda n: None) == {"m": {"top1": 80.0}}
     # Level 5 adds 0.3: all five turn bright, one of them rightly.

@@ -1,4 +1,4 @@
-"""The printed tables have the paper's layout, the words carry the numbers, the plot is a picture."""
+"""The printed tables have the paper's layout, the words carry the numbers, the plot is an image."""
 
 import pytest
 from PIL import Image

@@ -12,7 +12,7 @@ from pixeldiff.robustness.results import CLEAN, Results, compare, conditions, fi
 class Stub:
     """A scorer that counts its calls and can be made to stop."""
 
-    pictures = 2
+    images = 2
 
     def __init__(self, stop_at=None):
         self.asked, self.stop_at = [], stop_at
@@ -33,7 +33,7 @@ GRID = conditions(("fog", "snow"), (1, 5))
 
 
 def keep(results: Results, path):
-    """What the verb does after each condition."""
+    """What the command does after each condition."""
     return lambda: path.write_text(json.dumps(results.as_json()))
 
 
@@ -114,7 +114,7 @@ def test_the_file_is_plain_json(tmp_path):
     filled(run("a"), ["a"], GRID[:2], Stub(), path)
     content = json.loads(path.read_text())
     assert content["results"][1] == {"model": "a", "kind": "snow", "severity": 1, "ods": 0.11, "ois": 0.5}
-    assert (content["task"], content["pictures"], content["seed"]) == ("edges", 2, 0)
+    assert (content["task"], content["images"], content["seed"]) == ("edges", 2, 0)
 
 
 def test_comparison_counts_and_pairs():

@@ -1,4 +1,4 @@
-"""The page: its arithmetic in node, and in a real Chromium a picture dropped on it, with a server and without.
+"""The page: its arithmetic in node, and in a real Chromium an image dropped on it, with a server and without.
 
 Needs node, for the engine and the browser `make web` once (npm, emscripten), and chromium; skipped otherwise.
 """
@@ -20,9 +20,9 @@ from PIL import Image, ImageDraw
 
 from pixeldiff import EdgeDetector, _native, image, machine, weights
 from pixeldiff.edgemap import to_8_bit
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edge_file import read_edges
-from pixeldiff.runtime.sizes import seen_size, thin_lines
+from pixeldiff.inference.edge_file import read_edges
+from pixeldiff.inference.sizes import input_size, thin_lines
+from pixeldiff.render.drawing import Options
 
 WEB = Path(__file__).parents[2] / "web"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -82,7 +82,7 @@ def test_thin_lines_of_the_page_are_those_of_the_command(height, width, rng, tmp
 
 
 @pytest.mark.parametrize("size", [(121, 163), (300, 401), (512, 700)])
-def test_thin_lines_of_reduced_pictures_are_those_of_the_command(size, rng, tmp_path):
+def test_thin_lines_of_reduced_images_are_those_of_the_command(size, rng, tmp_path):
     soft = soft_map(rng, 121, 163)
     found = page_maps("thinLines", soft, np.float32, tmp_path, *size).reshape(size)
     expected = thin_lines(soft[None], size)[0]
@@ -92,9 +92,9 @@ def test_thin_lines_of_reduced_pictures_are_those_of_the_command(size, rng, tmp_
 
 @pytest.mark.parametrize("size", [(1, 1), (16, 30), (50, 37), (120, 163)])
 def test_sizes_of_the_page_are_those_of_the_command(size, rng, tmp_path):
-    picture = rng.integers(0, 256, (121, 163, 4), dtype=np.uint8)
-    small = page_maps("reduce", picture, np.uint8, tmp_path, *size).reshape(*size, 4)
-    assert np.array_equal(small[..., :3], image.reduce(np.ascontiguousarray(picture[..., :3]), size))
+    photo = rng.integers(0, 256, (121, 163, 4), dtype=np.uint8)
+    small = page_maps("reduce", photo, np.uint8, tmp_path, *size).reshape(*size, 4)
+    assert np.array_equal(small[..., :3], image.reduce(np.ascontiguousarray(photo[..., :3]), size))
     soft = rng.random((50, 37), dtype=np.float32)
     large = page_maps("resize", soft, np.float32, tmp_path, *size).reshape(size)
     np.testing.assert_allclose(large, image.resize(soft, size), rtol=0, atol=1e-6)
@@ -109,7 +109,7 @@ def test_the_page_reduces_by_the_same_rule(rng):
     asked = [(int(h), int(w), size) for h, w in rng.integers(1, 6000, (60, 2)) for size in (None, "full", 32, 1000)]
     asked += [(7, side, None) for side in range(790, 1010)]
     seen = json.loads(node("maps.mjs", "seen", json.dumps(asked)))
-    assert [tuple(one) for one in seen] == [seen_size((h, w), size) for h, w, size in asked]
+    assert [tuple(one) for one in seen] == [input_size((h, w), size) for h, w, size in asked]
 
 
 @pytest.mark.parametrize("name", [*weights.shipped("edges"), "small-random"])
@@ -137,21 +137,21 @@ def test_the_page_names_what_is_wrong_with_a_network(edge_weights, tmp_path):
 @with_engine
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (7, 40), (16, 16), (33, 41), (121, 163)])
 def test_the_engine_of_the_page_gives_the_same_map(height, width, edge_weights, rng, tmp_path):
-    picture = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
-    picture.tofile(tmp_path / "in")
+    image = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
+    image.tofile(tmp_path / "in")
     kernels = node("wasm.mjs", "edges", edge_weights, tmp_path / "in", tmp_path / "out", height, width)
     assert kernels.strip() == "wasm"
     found = np.fromfile(tmp_path / "out", np.float32).reshape(height, width)
-    expected = EdgeDetector(edge_weights)(np.ascontiguousarray(picture[..., :3]))
+    expected = EdgeDetector(edge_weights)(np.ascontiguousarray(image[..., :3]))
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
 @pytest.fixture
-def picture(tmp_path, rng):
-    image = Image.fromarray(rng.integers(90, 130, (445, 600, 3), dtype=np.uint8))
-    ImageDraw.Draw(image).ellipse((110, 75, 440, 370), fill=(220, 40, 30))
-    image.save(tmp_path / "picture.png")
-    return tmp_path / "picture.png"
+def photo(tmp_path, rng):
+    drawing = Image.fromarray(rng.integers(90, 130, (445, 600, 3), dtype=np.uint8))
+    ImageDraw.Draw(drawing).ellipse((110, 75, 440, 370), fill=(220, 40, 30))
+    drawing.save(tmp_path / "image.png")
+    return tmp_path / "image.png"
 
 
 @pytest.fixture
@@ -216,9 +216,9 @@ def isolated(site):
         yield address
 
 
-def shown(address, picture, tmp_path, **settings):
-    """The grey levels that the page shows for a picture, and its message."""
-    message = node("drop.mjs", CHROMIUM, address, picture, tmp_path / "map", json.dumps(settings))
+def shown(address, photo, tmp_path, **settings):
+    """The gray levels that the page shows for an image, and its message."""
+    message = node("drop.mjs", CHROMIUM, address, photo, tmp_path / "map", json.dumps(settings))
     content = (tmp_path / "map").read_bytes()
     width, height = np.frombuffer(content[:8], "<u4")
     return np.frombuffer(content[8:], np.uint8).reshape(height, width), message
@@ -226,31 +226,31 @@ def shown(address, picture, tmp_path, **settings):
 
 @in_chromium
 @pytest.mark.parametrize("mode", ["server", "static", "isolated"])
-def test_a_dropped_picture_gives_the_same_map(mode, request, picture, edge_weights, tmp_path):
+def test_a_dropped_image_gives_the_same_map(mode, request, photo, edge_weights, tmp_path):
     address = request.getfixturevalue(mode)
     detector = EdgeDetector(edge_weights)
-    found, _ = shown(address, picture, tmp_path)
-    assert np.abs(found - to_8_bit(detector(picture)).astype(int)).max() <= 1
+    found, _ = shown(address, photo, tmp_path)
+    assert np.abs(found - to_8_bit(detector(photo)).astype(int)).max() <= 1
     if mode == "server":
-        assert (tmp_path / "map.png").read_bytes() == Options().encode(detector(picture))
+        assert (tmp_path / "map.png").read_bytes() == Options().encode(detector(photo))
     else:
         assert np.array_equal(Image.open(tmp_path / "map.png").convert("L"), found)
-    found, message = shown(address, picture, tmp_path, size="512", thin=True)
-    close = np.abs(found - 255 * detector(picture, size=512, thin=True)) <= 2
+    found, message = shown(address, photo, tmp_path, size="512", thin=True)
+    close = np.abs(found - 255 * detector(photo, size=512, thin=True)) <= 2
     assert np.mean(close) >= 0.999  # another rounding before can move a crest
     assert "reduced to 512 × 380" in message
-    found, _ = shown(address, picture, tmp_path, thin=True, threshold="40")
-    lines = Options(thin=True, threshold=0.4).finish(detector(picture, thin=True))
+    found, _ = shown(address, photo, tmp_path, thin=True, threshold="40")
+    lines = Options(thin=True, threshold=0.4).finish(detector(photo, thin=True))
     assert np.mean(found == 255 * lines) >= 0.999
     assert lines.any()
 
 
 @in_chromium
-def test_threads_of_an_isolated_page_change_no_bit(site, picture, edge_weights, tmp_path):
+def test_threads_of_an_isolated_page_change_no_bit(site, photo, edge_weights, tmp_path):
     found = []
     for headers in ({}, ISOLATED):
         with served(site, **headers) as (address, asked):
-            shown(address, picture, tmp_path)
+            shown(address, photo, tmp_path)
         threads = "/threads/engine.wasm" in asked
         assert threads == bool(headers and machine.cores() > 1)
         assert ("/engine.wasm" in asked) != threads
@@ -258,7 +258,7 @@ def test_threads_of_an_isolated_page_change_no_bit(site, picture, edge_weights, 
         assert loaded < 1.5e6
         found.append(np.fromfile(tmp_path / "map.numbers", np.float32).reshape(445, 600))
     assert np.array_equal(*found)
-    np.testing.assert_allclose(found[0], EdgeDetector(edge_weights)(picture), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(found[0], EdgeDetector(edge_weights)(photo), rtol=0, atol=2e-5)
 
 
 @in_chromium
@@ -281,16 +281,16 @@ def test_thin_lines_of_a_large_photo_are_seen_on_the_page_and_thin_in_the_file(s
     saved = np.asarray(Image.open(tmp_path / "map.png").convert("L"))
     assert saved.shape == expected.shape
     assert np.mean(np.abs(saved - expected.astype(int)) <= 2) >= 0.999
-    # One pixel of three would not be seen when the browser scales the picture down.
+    # One pixel of three would not be seen when the browser scales the image down.
     blocks = np.pad(saved, ((0, 0), (0, 2))).reshape(301, 3, 514, 3)
     assert np.array_equal(found, blocks.max(axis=(1, 3)))
 
 
 @in_chromium
-def test_controls_go_off_after_a_refused_picture(server, tmp_path):
+def test_controls_go_off_after_a_refused_image(server, tmp_path):
     Image.new("RGB", (32, 32)).save(tmp_path / "icon.png", "ICO")  # the browser shows it, the server does not take it
     command = ["node", WEB / "test" / "drop.mjs", CHROMIUM, server, tmp_path / "icon.png", tmp_path / "map"]
     run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
     assert run.returncode == 1
-    assert "not a picture of a known format" in run.stderr
+    assert "not an image of a known format" in run.stderr
     assert "controls" not in run.stderr

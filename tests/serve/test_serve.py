@@ -15,11 +15,11 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from pixeldiff import EdgeDetector, cli
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.formats import FORMATS
+from pixeldiff.render.drawing import Options
+from pixeldiff.render.formats import FORMATS
 from pixeldiff.serve import app as serving
 from pixeldiff.serve import connections, uploads
-from tests.conftest import BAD_PICTURES, _png_of_size
+from tests.conftest import BAD_IMAGES, _png_of_size
 
 
 @pytest.fixture(scope="module")
@@ -29,53 +29,53 @@ def client(edge_weights):
 
 
 @pytest.fixture
-def picture(rng):
+def image(rng):
     return rng.integers(0, 256, (40, 57, 3), dtype=np.uint8)
 
 
-def png(picture):
+def png(image):
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "PNG")
+    Image.fromarray(image).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, picture, edge_weights):
-    expected = Options().encode(EdgeDetector(edge_weights, threads=1)(picture))
+def test_raw_bytes_and_forms_give_the_file_of_the_command_line(client, image, edge_weights):
+    expected = Options().encode(EdgeDetector(edge_weights, threads=1)(image))
     for kind in ("image/png", "application/octet-stream", "application/x-www-form-urlencoded", None):
-        answer = client.post("/api/edges", content=png(picture), headers={"Content-Type": kind} if kind else {})
+        answer = client.post("/api/edges", content=png(image), headers={"Content-Type": kind} if kind else {})
         assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
         assert answer.content == expected
-    form = client.post("/api/edges", files={"image": ("../x.png", png(picture), "image/png")}, data={"a": "b"})
+    form = client.post("/api/edges", files={"image": ("../x.png", png(image), "image/png")}, data={"a": "b"})
     assert form.content == expected
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_formats_and_options(name, client, picture, edge_weights):
+def test_formats_and_options(name, client, image, edge_weights):
     options = {"threshold": 0.4, "thin": True, "invert": True}
-    answer = client.post("/api/edges", content=png(picture), params={"format": name, **options})
-    edges = EdgeDetector(edge_weights, threads=1)(picture, thin=True)
+    answer = client.post("/api/edges", content=png(image), params={"format": name, **options})
+    edges = EdgeDetector(edge_weights, threads=1)(image, thin=True)
     assert answer.content == Options(name, True, 0.4, True).encode(edges)
     assert answer.headers["content-type"] == FORMATS[name].media
 
 
 def test_models_health_and_description(client):
-    assert client.get("/api/models").json() == [{"name": "tiny", "default": True, "licence": None}]
+    assert client.get("/api/models").json() == [{"name": "tiny", "default": True, "license": None}]
     assert client.get("/healthz").json() == {"status": "ok", "pending": 0}
     described = client.get("/openapi.json").json()
     assert set(described["paths"]) == {"/api/edges", "/api/models", "/healthz"}
     assert {"200", "413", "415", "422", "503"} <= set(described["paths"]["/api/edges"]["post"]["responses"])
 
 
-@pytest.mark.parametrize("name", BAD_PICTURES)
-def test_bad_pictures_are_refused_in_words(name, client, bad_pictures):
-    answer = client.post("/api/edges", content=(bad_pictures / name).read_bytes())
+@pytest.mark.parametrize("name", BAD_IMAGES)
+def test_bad_images_are_refused_in_words(name, client, bad_images):
+    answer = client.post("/api/edges", content=(bad_images / name).read_bytes())
     expected = {"text.jpg": 415, "empty.png": 422, "bomb.png": 413}.get(name, 422)
     assert answer.status_code == expected
     assert answer.json()["error"]
     assert client.get("/healthz").json()["pending"] == 0
 
 
-def test_sound_pictures_of_other_kinds_are_not_called_damaged(client):
+def test_sound_images_of_other_kinds_are_not_called_damaged(client):
     for pixels, says in (
         (np.full((9, 9), 70000, np.int32), "8 or 16 bits"),
         (np.full((9, 9), 2.0, "f4"), "full scale"),
@@ -92,7 +92,7 @@ def test_names_of_networks_may_be_any(edge_weights):
     assert [one["name"] for one in offered] == ["mro", "_v1_"]
 
 
-def test_other_refusals(client, picture):
+def test_other_refusals(client, image):
     def refused(**request):
         answer = client.post("/api/edges", **request)
         return answer.status_code, answer.json()["error"]
@@ -101,17 +101,17 @@ def test_other_refusals(client, picture):
     assert (status, "50 megapixels" in reason) == (413, True)
     status, reason = refused(content=b"{}", headers={"Content-Type": "application/json"})
     assert (status, "not application/json" in reason) == (415, True)
-    assert refused(content=png(picture), headers={"X-Long": "x" * 20000})[0] == 431
-    assert refused(content=png(picture), params={"threshold": 2})[0] == 422
-    assert refused(content=png(picture), params={"threshold": "nan"})[0] == 422
-    assert refused(content=png(picture), params={"format": "exe"})[0] == 422
-    status, reason = refused(content=png(picture), params={"treshold": 0.3})
+    assert refused(content=png(image), headers={"X-Long": "x" * 20000})[0] == 431
+    assert refused(content=png(image), params={"threshold": 2})[0] == 422
+    assert refused(content=png(image), params={"threshold": "nan"})[0] == 422
+    assert refused(content=png(image), params={"format": "exe"})[0] == 422
+    status, reason = refused(content=png(image), params={"treshold": 0.3})
     assert (status, "no option treshold" in reason, "threshold" in reason) == (422, True, True)
-    assert refused(content=png(picture), params={"model": "../../etc/passwd"})[0] == 422
+    assert refused(content=png(image), params={"model": "../../etc/passwd"})[0] == 422
     assert refused(content=b"x", headers={"Content-Type": "multipart/form-data"})[0] == 422
     assert refused(content=b"x", headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
     assert refused(files={"image": (None, "no file")})[0] == 422
-    form = b'--y\r\nContent-Disposition: form-data; name="i"; filename="p.png"\r\n\r\n' + png(picture)
+    form = b'--y\r\nContent-Disposition: form-data; name="i"; filename="p.png"\r\n\r\n' + png(image)
     assert refused(content=form, headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
     status, reason = refused(content=b"x" * (uploads.MAX_BYTES + 1))
     assert (status, "32 MB" in reason) == (413, True)
@@ -134,13 +134,11 @@ FIELD = part(b'Content-Disposition: form-data; name="x; filename=y"', b"no file"
         b"Content-Type: image/png\r\ncontent-disposition:form-data;filename*=UTF-8''p.png; name=i",
     ],
 )
-def test_the_first_file_of_a_form_counts(disposition, client, picture):
-    form = (
-        b"preamble\r\n" + 3 * FIELD + part(disposition, png(picture)) + part(disposition, b"another") + b"--a b--\r\n"
-    )
+def test_the_first_file_of_a_form_counts(disposition, client, image):
+    form = b"preamble\r\n" + 3 * FIELD + part(disposition, png(image)) + part(disposition, b"another") + b"--a b--\r\n"
     assert (
         client.post("/api/edges", content=form, headers=FORM).content
-        == client.post("/api/edges", content=png(picture)).content
+        == client.post("/api/edges", content=png(image)).content
     )
 
 
@@ -158,8 +156,8 @@ def test_the_first_file_of_a_form_counts(disposition, client, picture):
 )
 def test_forms_that_would_keep_the_server_busy_are_refused_at_once(form, says):
     start = time.process_time()
-    with pytest.raises(uploads.Refused, match=says):
-        uploads.picture_bytes(form, FORM["Content-Type"])
+    with pytest.raises(uploads.RequestError, match=says):
+        uploads.image_bytes(form, FORM["Content-Type"])
     assert time.process_time() - start < 1  # nobody else is answered meanwhile
 
 
@@ -172,8 +170,8 @@ def test_a_body_without_length_is_cut_off_at_the_limit(monkeypatch):
             sent.append(1)
             yield bytes(1000)
 
-    with pytest.raises(uploads.Refused, match="larger than"):
-        asyncio.run(uploads.read_body(endless(), None, uploads.Room()))
+    with pytest.raises(uploads.RequestError, match="larger than"):
+        asyncio.run(uploads.read_body(endless(), None, uploads.UploadBudget()))
     assert 100 < len(sent) < 200
 
 
@@ -216,26 +214,26 @@ def test_cors_only_when_asked(edge_weights):
         )
 
 
-def test_a_full_queue_says_when_to_come_back(edge_weights, picture, monkeypatch):
+def test_a_full_queue_says_when_to_come_back(edge_weights, image, monkeypatch):
     gate = threading.Event()
-    work = serving.Desk.work
+    work = serving.JobQueue.work
 
     def slow(self, *arguments):
         assert gate.wait(30)
         return work(self, *arguments)
 
-    monkeypatch.setattr(serving.Desk, "work", slow)
+    monkeypatch.setattr(serving.JobQueue, "work", slow)
     app = serving.create_app({"tiny": edge_weights}, streams=1, queue=2)
 
     async def crowd():
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-            first = [asyncio.create_task(client.post("/api/edges", content=png(picture))) for _ in range(3)]
+            first = [asyncio.create_task(client.post("/api/edges", content=png(image))) for _ in range(3)]
             while (await client.get("/healthz")).json()["pending"] < 3:
                 await asyncio.sleep(0.01)
-            late = await client.post("/api/edges", content=png(picture))
+            late = await client.post("/api/edges", content=png(image))
             gate.set()
-            return await asyncio.gather(*first), late, await client.post("/api/edges", content=png(picture))
+            return await asyncio.gather(*first), late, await client.post("/api/edges", content=png(image))
 
     served, late, after = asyncio.run(crowd())
     assert [one.status_code for one in served] == [200, 200, 200]
@@ -243,10 +241,10 @@ def test_a_full_queue_says_when_to_come_back(edge_weights, picture, monkeypatch)
     assert after.status_code == 200
 
 
-def test_time_limits(edge_weights, picture, monkeypatch):
+def test_time_limits(edge_weights, image, monkeypatch):
     monkeypatch.setattr(serving, "WORK_SECONDS", 0.05)
     gate = threading.Event()
-    monkeypatch.setattr(serving.Desk, "work", lambda *_: gate.wait(30) and b"")
+    monkeypatch.setattr(serving.JobQueue, "work", lambda *_: gate.wait(30) and b"")
     app = serving.create_app({"tiny": edge_weights})
 
     async def slow_upload():
@@ -256,8 +254,8 @@ def test_time_limits(edge_weights, picture, monkeypatch):
     async def ask():
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-            slow_work = await client.post("/api/edges", content=png(picture))
-            # The picture is still being worked on, so it still counts.
+            slow_work = await client.post("/api/edges", content=png(image))
+            # The image is still being worked on, so it still counts.
             pending = (await client.get("/healthz")).json()["pending"]
             gate.set()
             monkeypatch.setattr(serving, "UPLOAD_SECONDS", 0.05)
@@ -290,7 +288,7 @@ def test_the_command_says_what_is_wrong(edge_weights, tmp_path, capsys, monkeypa
     assert "no networks to serve" in failed()
 
 
-def test_uploads_that_never_end_take_no_place(edge_weights, picture):
+def test_uploads_that_never_end_take_no_place(edge_weights, image):
     app = serving.create_app({"tiny": edge_weights}, streams=1, queue=0)
 
     async def crowd():
@@ -307,7 +305,7 @@ def test_uploads_that_never_end_take_no_place(edge_weights, picture):
             slow = [asyncio.create_task(client.post("/api/edges", content=unfinished())) for _ in range(5)]
             for _ in slow:
                 await begun.acquire()
-            good = await client.post("/api/edges", content=png(picture))
+            good = await client.post("/api/edges", content=png(image))
             gate.set()
             return good, await asyncio.gather(*slow)
 
@@ -319,7 +317,7 @@ def test_uploads_that_never_end_take_no_place(edge_weights, picture):
 def test_unfinished_uploads_share_a_room(monkeypatch):
     monkeypatch.setattr(uploads, "ROOM_BYTES", 5000)
     monkeypatch.setattr(uploads, "SMALL_BYTES", 100)
-    room = uploads.Room()
+    room = uploads.UploadBudget()
 
     async def body(*chunks):
         for chunk in chunks:
@@ -327,7 +325,7 @@ def test_unfinished_uploads_share_a_room(monkeypatch):
 
     async def first():
         yield bytes(4500)
-        with pytest.raises(uploads.Refused, match="many large uploads"):
+        with pytest.raises(uploads.RequestError, match="many large uploads"):
             await uploads.read_body(body(bytes(400), bytes(400)), None, room)
         assert await uploads.read_body(body(bytes(90)), None, room) == bytes(90)
         assert room.held == 4500
@@ -398,7 +396,7 @@ def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_weights, monke
 
 def test_an_answer_that_nobody_takes_is_dropped(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
+    monkeypatch.setattr(serving.JobQueue, "work", lambda *_: (bytes(10**8), "1x1"))
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")
         time.sleep(1)
@@ -408,7 +406,7 @@ def test_an_answer_that_nobody_takes_is_dropped(edge_weights, monkeypatch):
 
 def test_an_answer_that_is_taken_is_whole(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 20)
-    monkeypatch.setattr(serving.Desk, "work", lambda *_: (bytes(10**8), "1x1"))
+    monkeypatch.setattr(serving.JobQueue, "work", lambda *_: (bytes(10**8), "1x1"))
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
         assert all_of(connection).endswith(bytes(10**8))
@@ -416,7 +414,7 @@ def test_an_answer_that_is_taken_is_whole(edge_weights, monkeypatch):
 
 @pytest.mark.parametrize(("side", "options"), [(16400, {"format": "webp"}), (66000, {"thin": "1"})])
 def test_a_map_that_could_not_be_written_is_told_before_the_network_runs(side, options, client, monkeypatch):
-    monkeypatch.setattr(serving.Desk, "detector", lambda *_: pytest.fail("the network was asked"))
+    monkeypatch.setattr(serving.JobQueue, "detector", lambda *_: pytest.fail("the network was asked"))
     answer = client.post("/api/edges", content=png(np.zeros((2, side, 3), np.uint8)), params=options)
     assert (answer.status_code, "scale it down" in answer.json()["error"]) == (422, True)
 
@@ -451,27 +449,27 @@ def test_head(client):
 
 
 @pytest.mark.parametrize(("size", "seen"), [(None, "57x40"), ("full", "57x40"), ("32", "32x22"), ("500", "57x40")])
-def test_size(size, seen, client, picture, edge_weights):
-    answer = client.post("/api/edges", content=png(picture), params={"size": size} if size else {})
+def test_size(size, seen, client, image, edge_weights):
+    answer = client.post("/api/edges", content=png(image), params={"size": size} if size else {})
     assert answer.headers["x-pixeldiff-seen"] == seen
     longest = int(size) if size and size != "full" else size
-    assert answer.content == Options().encode(EdgeDetector(edge_weights, threads=1)(picture, size=longest))
+    assert answer.content == Options().encode(EdgeDetector(edge_weights, threads=1)(image, size=longest))
 
 
 @pytest.mark.parametrize("size", ["", "0", "-5", "15", "huge", "1e3", "9" * 5000])
-def test_wrong_sizes(size, client, picture):
-    answer = client.post("/api/edges", content=png(picture), params={"size": size})
-    assert (answer.status_code, "longest side" in answer.json()["error"]) == (422, True)
+def test_wrong_sizes(size, client, image):
+    answer = client.post("/api/edges", content=png(image), params={"size": size})
+    assert (answer.status_code, "longer side" in answer.json()["error"]) == (422, True)
 
 
-def test_memory_of_large_pictures_goes_back(edge_weights, picture, monkeypatch):
-    desk = serving.Desk({"tiny": edge_weights}, streams=1, threads=1, queue=0)
+def test_memory_of_large_images_goes_back(edge_weights, image, monkeypatch):
+    desk = serving.JobQueue({"tiny": edge_weights}, streams=1, threads=1, queue=0)
     kept = desk.detector("tiny")
-    desk.work(png(picture), "tiny", Options("png"), None)
+    desk.work(png(image), "tiny", Options("png"), None)
     assert desk.detector("tiny") is kept
     monkeypatch.setattr(serving, "LARGE_PIXELS", 1000)
-    desk.work(png(picture), "tiny", Options("png"), 32)  # what the network sees counts
+    desk.work(png(image), "tiny", Options("png"), 32)  # what the network sees counts
     assert desk.detector("tiny") is kept
-    desk.work(png(picture), "tiny", Options("png"), None)
+    desk.work(png(image), "tiny", Options("png"), None)
     assert desk.detector("tiny") is not kept
     desk.close()

@@ -7,7 +7,7 @@ from pixeldiff import weights
 from pixeldiff.training.recipe_file import read_file
 from tests.scripts import ROOT, load_script
 
-STARTS = {  # what `initial` of a first stage meant: the shipped networks of that time
+STARTS = {  # what `initial` of a first stage meant: the pretrained models of that time
     "": None,
     "tiny": "edges/tiny final",
     "small": "edges/small final",

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pixeldiff.metrics.boxes import Detections, Matches, Truth
 from pixeldiff.metrics.edges import evaluate_image
+from pixeldiff.metrics.objects import Detections, GroundTruth, Matches
 from tests.extras import NEEDS_TORCH
 from tests.scripts import load_script
 
@@ -16,11 +16,11 @@ def study():
 
 
 def box_tables(part, seed=100):
-    """Pictures with three objects each, of which a detector finds a part."""
+    """Images with three objects each, of which a detector finds a part."""
     made = []
     for index in range(60):
         low = np.random.default_rng(index).uniform(0, 50, (3, 2))
-        truth = Truth(np.hstack([low, low + 20]), np.array([0, 1, 1]), np.zeros(3, bool))
+        truth = GroundTruth(np.hstack([low, low + 20]), np.array([0, 1, 1]), np.zeros(3, bool))
         seen = np.random.default_rng(index + seed).uniform(size=3) < part
         made.append(Matches(2))
         made[-1].add(Detections(truth.boxes[seen], np.linspace(0.9, 0.5, 3)[seen], truth.labels[seen]), truth)
@@ -28,7 +28,7 @@ def box_tables(part, seed=100):
 
 
 def edge_tables(part):
-    """Pictures with a line each, of which a network draws a part."""
+    """Images with a line each, of which a network draws a part."""
     made = []
     for index in range(20):
         truth = np.zeros((24, 24), bool)
@@ -41,7 +41,7 @@ def edge_tables(part):
 @NEEDS_TORCH
 def test_a_network_that_finds_less_is_behind_and_one_that_finds_the_same_is_not(study):
     networks = {"all": [box_tables(1.0)], "again": [box_tables(1.0)], "half": [box_tables(0.5)]}
-    found = study.compare(study.STUDIES["boxes"], networks, 20)
+    found = study.compare(study.STUDIES["objects"], networks, 20)
     assert found["all"] == {"map50": 100.0, "ap": 100.0, "map50_spread": 0, "ap_spread": 0}
     assert found["half"]["map50_spread"] > 0
     assert found["again"]["map50_difference"] == found["again"]["map50_error"] == 0
@@ -52,7 +52,7 @@ def test_a_network_that_finds_less_is_behind_and_one_that_finds_the_same_is_not(
 @NEEDS_TORCH
 def test_seeds_of_a_network_count_as_their_mean(study):
     networks = {"all": [box_tables(1.0)] * 2, "some": [box_tables(0.5), box_tables(0.7, seed=300)]}
-    found = study.compare(study.STUDIES["boxes"], networks, 5)
+    found = study.compare(study.STUDIES["objects"], networks, 5)
     each = [seed["ap"] for seed in found["some"]["seeds"]]
     assert each[0] != each[1]
     assert found["some"]["ap"] == pytest.approx(sum(each) / 2, abs=0.01)

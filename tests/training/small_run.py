@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from pixeldiff.training import journal, loop
+from pixeldiff.training import loop
+from pixeldiff.training import run_logger as journal
 from pixeldiff.training.recipe import parse_recipe
 from pixeldiff.training.recipe_file import tomllib
 
@@ -69,17 +70,17 @@ def assert_same_weights(one: Path, other: Path) -> None:
 def stop_after(recipe, out: Path, step: int) -> None:
     """Run until `step` is recorded, then get SIGTERM, as from a scheduler."""
 
-    class Stopping(journal.Journal):
+    class Stopping(journal.RunLogger):
         def advance(self, now: int, seconds: float) -> None:
             super().advance(now, seconds)
             if now == step:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    original, loop.Journal = loop.Journal, Stopping
+    original, loop.RunLogger = loop.RunLogger, Stopping
     try:
         assert not loop.train(recipe, out)
     finally:
-        loop.Journal = original
+        loop.RunLogger = original
 
 
 def command(root: Path, out: str, launcher: tuple[str, ...] = ()) -> list[str]:

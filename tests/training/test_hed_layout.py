@@ -15,7 +15,7 @@ from pixeldiff.training.tasks.edge_sources import list_pairs
 
 @pytest.fixture
 def bsds(tmp_path: Path, rng: np.random.Generator) -> Path:
-    """A BSDS500 of one picture per split."""
+    """A BSDS500 of one image per split."""
     root = tmp_path / "bsds"
     for name, split in enumerate(("train", "val", "test")):
         (root / "images" / split).mkdir(parents=True)

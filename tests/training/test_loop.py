@@ -22,7 +22,7 @@ from pixeldiff.training.run import Run
 from pixeldiff.training.schedule import Schedule, learning_rate
 from pixeldiff.training.tasks.edge_sources import list_pairs, read_pair
 from pixeldiff.training.tasks.edges import Task, robust_loss
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.images import normalize
 from tests.training.small_run import command, lines, losses, recipe_text, small_recipe, stop_after
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -64,7 +64,7 @@ def test_learns_and_records(root: Path) -> None:
     held_out = []
     for pair in list_pairs(root, "photos:edges"):
         image, label = read_pair(pair)
-        logits = model.side_logits(normalise(torch.from_numpy(image).permute(2, 0, 1)[None]))
+        logits = model.side_logits(normalize(torch.from_numpy(image).permute(2, 0, 1)[None]))
         held_out.append(robust_loss(logits, torch.from_numpy(label)[None, None] / 255).item())
     assert scores[-1]["held_out_loss"] == pytest.approx(np.mean(held_out), rel=1e-4)
 
@@ -88,15 +88,15 @@ def test_the_rate_is_that_of_the_steps_and_the_last_losses_are_recorded(
     monkeypatch.setattr(Task, "evaluate", score)
     monkeypatch.setattr("pixeldiff.training.loop.time", SimpleNamespace(monotonic=lambda: now[0]))
     train(small_recipe(root, epochs=1.25, loop={"evaluate_steps": 2, "log_steps": 2}), root / "run")
-    logged = [(line["step"], line["pictures_per_second"]) for line in lines(root / "run")]
-    assert logged == [(2, 2.0), (4, 2.0), (5, 2.0)]  # four pictures in two forward passes
+    logged = [(line["step"], line["images_per_second"]) for line in lines(root / "run")]
+    assert logged == [(2, 2.0), (4, 2.0), (5, 2.0)]  # four images in two forward passes
 
 
 def test_weights_survive_a_failing_score(root: Path) -> None:
     for folder in ("held", "held-edges"):
         (root / folder).mkdir()
-        (root / folder / "a.png").write_text("no picture")
-    with pytest.raises(UserError, match="not a picture"):
+        (root / folder / "a.png").write_text("no image")
+    with pytest.raises(UserError, match="not an image"):
         train(small_recipe(root, epochs=1, evaluate={"sources": ["held:held-edges"]}), root / "run")
     assert load_model(root / "run/weights/4.safetensors").config.width == 4
 
@@ -116,10 +116,10 @@ def test_half_precision_learns_nearly_the_same(root: Path) -> None:
 @pytest.mark.parametrize("last", [True, False])
 def test_channels_last_reaches_the_first_layer(root: Path, last: bool) -> None:
     run = Run(small_recipe(root, loop={"channels_last": last}), root / "run", torch.device("cpu"))
-    pictures, labels, _ = run.task.collate([run.task[0, 0], run.task[0, 1]])
+    images, labels, _ = run.task.collate([run.task[0, 0], run.task[0, 1]])
     wanted = torch.channels_last if last else torch.contiguous_format
     for layout in (torch.channels_last, torch.contiguous_format):  # as tasks may hand them over
-        placed = run.placed(pictures.contiguous(memory_format=layout))
+        placed = run.placed(images.contiguous(memory_format=layout))
         assert placed.is_contiguous(memory_format=wanted)
         assert run.model.stem(placed.float()).is_contiguous(memory_format=wanted)
     assert torch.equal(run.placed(labels), labels)

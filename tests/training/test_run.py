@@ -18,7 +18,7 @@ from pixeldiff.errors import OutputError, UserError
 from pixeldiff.models import create_model
 from pixeldiff.models.saving import read_metadata, save_model
 from pixeldiff.training.loop import train
-from pixeldiff.training.order import Positions
+from pixeldiff.training.order import ResumableBatchSampler
 from pixeldiff.training.recipe import Recipe
 from pixeldiff.training.run import Run, hold
 from pixeldiff.weights import sha256
@@ -27,23 +27,25 @@ from tests.training.small_run import assert_same_weights, lines, losses, recipe_
 
 def test_positions_cover_each_epoch_once(root: Path) -> None:
     recipe = small_recipe(root, loop={"batch": 6, "accumulate": 3})
-    whole = Positions(9, recipe, 0, 6)
+    whole = ResumableBatchSampler(9, recipe, 0, 6)
     keys = [key for batch in whole for key in batch]
     assert len(keys) == 36
     for epoch in range(4):
         assert sorted(index for e, index in keys if e == epoch) == list(range(9))
-    # Two processes see the same pictures per forward pass as one, and a later start the same rest.
-    halves = zip(Positions(9, recipe, 2, 6, 0, 2), Positions(9, recipe, 2, 6, 1, 2), strict=True)
+    # Two processes see the same images per forward pass as one, and a later start the same rest.
+    halves = zip(
+        ResumableBatchSampler(9, recipe, 2, 6, 0, 2), ResumableBatchSampler(9, recipe, 2, 6, 1, 2), strict=True
+    )
     assert [one + other for one, other in halves] == list(whole)[2 * 3 :]
-    # Forward passes that can be shared out are: two processes have half of 12 pictures, one at a time, each.
+    # Forward passes that can be shared out are: two processes have half of 12 images, one at a time, each.
     single = small_recipe(root, loop={"batch": 12, "accumulate": 12})
-    parts = [list(Positions(9, single, 0, 2, rank, 2)) for rank in (0, 1)]
+    parts = [list(ResumableBatchSampler(9, single, 0, 2, rank, 2)) for rank in (0, 1)]
     assert [len(part) for part in parts] == [12, 12]
     assert sorted(key for part in parts for keys in part for key in keys) == sorted(
-        key for keys in Positions(9, single, 0, 2) for key in keys
+        key for keys in ResumableBatchSampler(9, single, 0, 2) for key in keys
     )
     with pytest.raises(UserError, match=r"loop.batch = 6 .* 4 processes"):
-        Positions(9, recipe, 0, 6, 0, 4)
+        ResumableBatchSampler(9, recipe, 0, 6, 0, 4)
 
 
 def test_average_is_the_definition(root: Path) -> None:
@@ -146,13 +148,13 @@ def test_checkpoints_from_before_a_key_existed_go_on(root: Path, capsys: pytest.
     recipe = small_recipe(root, epochs=1)
     train(recipe, root / "run")
     state = torch.load(root / "run/checkpoint.pt", weights_only=True)
-    del state["recipe"]["data"]["colour"], state["recipe"]["initial"]
+    del state["recipe"]["data"]["color"], state["recipe"]["initial"]
     torch.save(state, root / "run/checkpoint.pt")
     capsys.readouterr()
     assert train(recipe, root / "run")
     assert "another" not in capsys.readouterr().err
     with pytest.raises(UserError, match="another data"):
-        train(small_recipe(root, epochs=1, data={"colour": 0.1}), root / "run")
+        train(small_recipe(root, epochs=1, data={"color": 0.1}), root / "run")
 
 
 def test_results_without_a_checkpoint_are_kept(root: Path) -> None:
@@ -182,14 +184,14 @@ def test_a_finished_run_has_weights(root: Path) -> None:
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
-def test_other_pictures_are_refused(root: Path) -> None:
+def test_other_images_are_refused(root: Path) -> None:
     train(small_recipe(root, epochs=0.5), root / "run")
     (root / "photos").rename(root / "moved")
     (root / "moved").rename(root / "photos")
     assert train(small_recipe(root, epochs=1), root / "run")
     for folder in ("photos", "edges"):
         (root / folder / "8.png").write_bytes((root / folder / "7.png").read_bytes())
-    with pytest.raises(UserError, match="other pictures"):
+    with pytest.raises(UserError, match="other images"):
         train(small_recipe(root, epochs=2), root / "run")
 
 

@@ -28,7 +28,7 @@ name = "first"
 schedule.epochs = 1
 [[stage]]
 name = "more"
-data.colour = 0.2
+data.color = 0.2
 [[stage]]
 name = "final"
 schedule.epochs = 1
@@ -54,7 +54,7 @@ def test_each_stage_starts_from_the_one_before(root: Path, recipe: Path, capsys:
     folders = [root / "run" / name for name in ("first", "more", "final")]
     described = [read_metadata(folder / "last.safetensors") for folder in folders]
     assert [d["steps"] for d in described] == [4, 3, 4]
-    assert [d["recipe"]["data"]["colour"] for d in described] == [0, 0.2, 0]
+    assert [d["recipe"]["data"]["color"] for d in described] == [0, 0.2, 0]
     assert [d.get("initial_sha256") for d in described] == [
         None,
         *(sha256(folder / "last.safetensors") for folder in folders[:2]),
@@ -174,7 +174,7 @@ def test_a_run_of_a_table_and_set(root: Path, capsys: pytest.CaptureFixture[str]
         ((table,), "choose with --run: plain, carv"),
         ((table, "--run", "c17"), "no run 'c17'; choose with --run: plain, carv"),
         ((table, "--run", "plain", "--set", "sed=1"), "unknown key 'sed' in the recipe; did you mean seed?"),
-        (("edges/tyni",), "no recipe edges/tyni; there are boxes/shares"),
+        (("edges/tyni",), "no recipe edges/tyni; there are classes/bipidinet18"),
         (("edges/tiny", "--stage", "last"), "choose with --stage: first, more, rotated, final"),
         (("edges/tiny", "--run", "carv"), "edges/tiny has no run 'carv'"),
     ):

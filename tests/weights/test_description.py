@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixeldiff import EdgeDetector, PackedClassifier, UserError, image, weights
+from pixeldiff import Classifier, EdgeDetector, UserError, image, weights
 from pixeldiff.weights.description import describe
 from tests.extras import optional
 
@@ -52,7 +52,7 @@ def test_a_file_that_says_too_little_is_to_be_written_again(tmp_path, edge_onnx)
             describe(with_header(tmp_path / f"a{suffix}", {"name": "a"}))
     with pytest.raises(UserError, match="does not say its task; export it again"):
         EdgeDetector(changed(edge_onnx, tmp_path / "a.onnx", lambda said: said.pop("task")))
-    with pytest.raises(UserError, match="does not say how it sees pictures; export it again"):
+    with pytest.raises(UserError, match="does not say how it sees images; export it again"):
         EdgeDetector(changed(edge_onnx, tmp_path / "b.onnx", lambda said: said.pop("preprocessing")))
 
 
@@ -61,21 +61,21 @@ def test_a_file_without_a_name_is_called_like_its_file(tmp_path, edge_onnx):
     assert describe(Path("table5_pidinet.pth")) == {"name": "table5_pidinet", "task": "edges"}
 
 
-def test_the_detector_sees_pictures_as_its_file_says(tmp_path, edge_onnx, rng):
-    picture = rng.random((40, 52, 3), dtype=np.float32)
-    expected = EdgeDetector(edge_onnx, threads=1)(picture)
+def test_the_detector_sees_images_as_its_file_says(tmp_path, edge_onnx, rng):
+    photo = rng.random((40, 52, 3), dtype=np.float32)
+    expected = EdgeDetector(edge_onnx, threads=1)(photo)
     plain = {"mean": [0, 0, 0], "std": [1, 1, 1]}
     other = EdgeDetector(changed(edge_onnx, tmp_path / "a.onnx", lambda said: said.update(preprocessing=plain)))
     assert (other.mean, other.std) == ((0, 0, 0), (1, 1, 1))
     other.network.std, other.network.mean = image.STD, image.MEAN
-    np.testing.assert_allclose(other(picture), expected, atol=1e-6)
+    np.testing.assert_allclose(other(photo), expected, atol=1e-6)
     other.network.std, other.network.mean = (1, 1, 1), (0, 0, 0)
-    assert np.abs(other(picture) - expected).max() > 0.01
+    assert np.abs(other(photo) - expected).max() > 0.01
 
 
 def test_a_network_of_another_task_is_named_as_such():
     with pytest.raises(UserError, match="tiny is a network for edges, not for classes; there are binary-cifar100"):
-        PackedClassifier("tiny")
+        Classifier("tiny")
     with pytest.raises(UserError, match="bipdc-cifar100 is a network for classes, not for edges; there are basic"):
         EdgeDetector("bipdc-cifar100")
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pixeldiff import weights
 from pixeldiff.cli import _json
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.classes import PackedClassifier
+from pixeldiff.inference.classes import Classifier
 from pixeldiff.tasks import find_task
 from tests.extras import optional
 from tests.scripts import load_script
@@ -52,14 +52,14 @@ def test_card_is_true(name: str) -> None:
     assert all(key in card for key in find_task(card["task"]).also)
     for suffix in card["files"]:  # each file says the same of the network
         said = weights.describe(weights.FOLDER / f"{name}{suffix}")
-        assert (said["name"], said["task"], said["licence"]) == (name, card["task"], card["licence"])
+        assert (said["name"], said["task"], said["license"]) == (name, card["task"], card["license"])
         assert said["preprocessing"] == FAMILIES[metadata["family"]].preprocessing(load_model(name).config)
-        assert len(said.get("labels", ())) == {"classes": 100, "boxes": 20}.get(card["task"], 0)
+        assert len(said.get("labels", ())) == {"classes": 100, "objects": 20}.get(card["task"], 0)
     script = load_script("tools/ship.py")
     assert script.decisive(parse_recipe(metadata["recipe"])) == script.decisive(
         read_recipe(**script.recipe_words(card))
     )
-    assert card["licence"]
+    assert card["license"]
     assert card["command"].startswith("pixeldiff ")
 
 
@@ -88,7 +88,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def facts(recipe: str, **part: str) -> dict[str, str]:
-    return {"recipe": recipe, **part, "data": "pictures", "note": "small"}
+    return {"recipe": recipe, **part, "data": "images", "note": "small"}
 
 
 def described(recipe: str, **part: str) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("little", 0.7, 0, 0.5)
     assert card["files"].keys() == {".safetensors"}
     assert (card["recipe"], card["stage"], "run" in card) == ("edges/tiny", "first", False)
-    assert card["licence"].endswith("for non-commercial research and education; VOC's photographs are Flickr's")
-    assert weights.describe(ship.FOLDER / "little.safetensors")["licence"] == card["licence"]
+    assert card["license"].endswith("for non-commercial research and education; VOC's photographs are Flickr's")
+    assert weights.describe(ship.FOLDER / "little.safetensors")["license"] == card["license"]
     assert b"/home/me" not in (ship.FOLDER / "little.safetensors").read_bytes()
 
 
@@ -141,7 +141,7 @@ def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     assert card["files"].keys() == {".pdn", ".safetensors"}
     assert (card["task"], card["top1"]) == ("classes", 41.5)
     assert (card["recipe"], card["run"], "stage" in card) == ("classes/cifar100-quarter", "bicpdc", False)
-    packed = PackedClassifier(ship.FOLDER / "small-cifar100.pdn")
+    packed = Classifier(ship.FOLDER / "small-cifar100.pdn")
     assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")
 
 

@@ -64,7 +64,7 @@ def shifting_filters(kind: str) -> Array:
     """The filters that shift (vanilla) or difference the map, (count, support, support), one per binary weight."""
     pairs = pixel_pairs(kind)
     filters: Array = pairs.matrix().T.reshape(-1, pairs.support, pairs.support)
-    return filters[filters.any((1, 2))]  # the centre of a difference cancels
+    return filters[filters.any((1, 2))]  # the center of a difference cancels
 
 
 def spectrum(maps: Array, size: int | None = None) -> Array:
@@ -111,7 +111,7 @@ def _keep(maps: dict[str, dict[str, Array]], name: str, branch: str) -> Any:
 
 
 def feature_spectra(maps: dict[str, dict[str, Array]]) -> dict[str, dict[str, Array]]:
-    """layer -> branch -> |FFT2| of the feature maps, averaged over the pictures; maps of 1x1 are left out."""
+    """layer -> branch -> |FFT2| of the feature maps, averaged over the images; maps of 1x1 are left out."""
     return {
         layer: {branch: spectrum(of_branch).mean(0) for branch, of_branch in branches.items()}
         for layer, branches in maps.items()

@@ -24,8 +24,8 @@ def plot_patterns(before: Sequence[LayerPatterns], after: Sequence[LayerPatterns
             axis = axes[row, column]
             order = np.argsort(-patterns.counts, kind="stable")
             shares = 100 * patterns.counts[order] / patterns.counts.sum()
-            colours = np.where(np.isin(order, uniform_codes()), UNIFORM, OTHER)
-            axis.vlines(np.arange(len(order)), 0, shares, colors=colours)
+            colors = np.where(np.isin(order, uniform_codes()), UNIFORM, OTHER)
+            axis.vlines(np.arange(len(order)), 0, shares, colors=colors)
             axis.set_title(f"{patterns.branch}, {when}: {100 * patterns.uniform_share:.1f}% uniform", fontsize=9)
             axis.set_ylabel("% of kernels")
         axes[1, column].set_xlabel("LBP codes by frequency (red: uniform)")
@@ -58,16 +58,16 @@ def _spread(names: list[str], count: int) -> list[str]:
 
 
 def _draw_kernels(axis: Any, codes: Array) -> None:
-    """Kernels of codes side by side: white +1, black -1, the centre grey, blue between them."""
-    picture = np.full((5, 4 * len(codes) + 1), np.nan)
+    """Kernels of codes side by side: white +1, black -1, the center gray, blue between them."""
+    image = np.full((5, 4 * len(codes) + 1), np.nan)
     for i, kernel in enumerate(kernels_of(codes)):
-        picture[1:4, 4 * i + 1 : 4 * i + 4] = np.insert(kernel, 4, 0).reshape(3, 3)
-    axis.imshow(picture, cmap=colormaps["gray"].with_extremes(bad="#9db8d2"), vmin=-1, vmax=1)
+        image[1:4, 4 * i + 1 : 4 * i + 4] = np.insert(kernel, 4, 0).reshape(3, 3)
+    axis.imshow(image, cmap=colormaps["gray"].with_extremes(bad="#9db8d2"), vmin=-1, vmax=1)
     axis.set_axis_off()
 
 
 def plot_filters(kinds: Sequence[str] = ("vanilla", "central", "angular", "radial"), size: int = 64) -> Figure:
-    """|FFT2| of the shifting filters, in the places of their weights round the centre (paper, "frequency" a and b)."""
+    """|FFT2| of the shifting filters, in the places of their weights round the center (paper, "frequency" a and b)."""
     figure = Figure(figsize=(3 * len(kinds), 3.3), layout="constrained")
     for axis, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         filters = shifting_filters(kind)

@@ -1,7 +1,7 @@
-"""The command line: one verb = one function, one file per verb. Mistakes are one line on stderr and exit code 2.
+"""The command line: one command = one function, one file per command. Mistakes are one line on stderr and exit code 2.
 
-The command `detect` is the function `detect` in `cli/detect.py`, and so on for each name in VERBS. A module is
-imported only when its verb is asked for, so `pixeldiff detect` never pays for (or needs) what training imports.
+The command `detect` is the function `detect` in `cli/detect.py`, and so on for each name in COMMANDS. A module is
+imported only when its command is asked for, so `pixeldiff detect` never pays for (or needs) what training imports.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from click.shell_completion import CompletionItem
 
 from pixeldiff.errors import UserError
 
-# verb -> its one-line help
-VERBS: dict[str, str] = {
-    "detect": "Edges of pictures, folders, globs or videos.",
+# command -> its one-line help
+COMMANDS: dict[str, str] = {
+    "detect": "Edges of images, folders, globs or videos.",
     "serve": "A web page that finds edges, and an API for programs.",
-    "boxes": "Objects in pictures, folders or videos, with boxes drawn round them.",
-    "classify": "What pictures show, with a packed 1-bit network.",
+    "objects": "Objects in images, folders or videos, with boxes drawn round them.",
+    "classify": "What images show, with a packed 1-bit network.",
     "faces": "Align faces, compare two, search a folder.",
-    "models": "The shipped networks.",
+    "models": "The pretrained models.",
     "bench": "Latency, throughput and memory on this machine.",
     "eval": "Score edge maps or a network: ODS, OIS, AP, R50; top-1, top-5.",
     "train": "Train a network from a recipe.",
@@ -35,19 +35,19 @@ VERBS: dict[str, str] = {
     "complexity": "Operations, parameters and memory of a network.",
     "analyze": "Patterns and frequencies that a binary network has learned.",
     "export": "Turn weights into a file that runs without torch.",
-    "corrupt": "Damaged copies of pictures: noise, blur, weather, digital.",
-    "robustness": "Score networks on damaged pictures: the two tables of the paper.",
+    "corrupt": "Damaged copies of images: noise, blur, weather, digital.",
+    "robustness": "Score networks on corrupted images: the two tables of the paper.",
 }
 
 
-class _Verbs(click.Group):
+class _Commands(click.Group):
     """Commands by name; the module behind one is imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in VERBS:
+        if name not in COMMANDS:
             return None
         command: click.Command = getattr(importlib.import_module(f"pixeldiff.cli.{name}"), name)
         return command
@@ -61,49 +61,49 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise UserError(_meant(args))
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        # From VERBS, as below.
-        return [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
+        # From COMMANDS, as below.
+        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # From VERBS, not from the commands: help must not import torch.
+        # From COMMANDS, not from the commands: help must not import torch.
         with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 def _meant(arguments: list[str]) -> str:
-    """For a word that is no verb: the command that the user has meant."""
+    """For a word that is no command: the command that the user has meant."""
     word, *rest = arguments
     more = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
-    if close := difflib.get_close_matches(word, VERBS, 1):
+    if close := difflib.get_close_matches(word, COMMANDS, 1):
         return f"No such command {word!r}; did you mean: pixeldiff {close[0]} {more}".rstrip()
     from pixeldiff.image import SUFFIXES
-    from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
+    from pixeldiff.jobs.video import SUFFIXES as VIDEO_SUFFIXES
 
     if os.path.exists(word) or os.path.splitext(word)[1].lower() in (*SUFFIXES, *VIDEO_SUFFIXES):
         return f"which command? did you mean: pixeldiff detect {shlex.quote(word)} {more}".rstrip()
-    return f"No such command {word!r}; there are {', '.join(VERBS)}"
+    return f"No such command {word!r}; there are {', '.join(COMMANDS)}"
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pixeldiff", prog_name="pixeldiff")  # asked for only when shown
 def app() -> None:
-    """Edges from pictures, their benchmark, and pixel difference networks."""
+    """Edges from images, their benchmark, and pixel difference networks."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one line, never a traceback. A verb may return its exit code."""
+    """Run the command line; a user's mistake is one line, never a traceback. A command may return its exit code."""
     if getattr(sys.stdout, "errors", None) == "strict":  # names of files may be no text
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     warnings.filterwarnings("ignore", module="PIL")  # about odd files; what matters comes as an error
     try:
-        _refuse_empty(sys.argv[1:] if arguments is None else arguments)
+        _check_empty(sys.argv[1:] if arguments is None else arguments)
         result = app.main(arguments, prog_name="pixeldiff", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _refuse_empty(arguments: list[str]) -> None:
+def _check_empty(arguments: list[str]) -> None:
     """An unset variable of a shell: as a path it would mean the current folder."""
     if empty := [one or "''" for one in arguments if not one or re.fullmatch("--[a-z-]+=", one)]:
         raise UserError(f"an empty argument was given ({empty[0]}); is a variable not set? The current folder is .")

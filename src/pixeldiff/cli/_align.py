@@ -1,4 +1,4 @@
-"""`pixeldiff faces align`: the faces of a folder's pictures, each brought to one place in 112 x 96 pixels."""
+"""`pixeldiff faces align`: the faces of a folder's images, each brought to one place in 112 x 96 pixels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pixeldiff.cli import _cluster, _json
 from pixeldiff.data.landmarks import Points, name_of, read_landmarks
 from pixeldiff.data.lists import LIST_BYTES
 from pixeldiff.errors import UserError
-from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs, whole, write_whole
+from pixeldiff.files import Found, Job, atomic_path, atomic_write, find_files, make_folder, plan_jobs
+from pixeldiff.inference.alignment import FACES, FaceAligner, encode, make_aligned
+from pixeldiff.jobs.local import Outcome, work_through
 from pixeldiff.machine import cores
-from pixeldiff.runtime.alignment import FACES, FaceAligner, encode, make_aligned
-from pixeldiff.runtime.jobs import Outcome, work_through
 
 face_option = click.option(
     "--face",
@@ -37,7 +37,7 @@ threads_option = click.option(
     "--landmarks",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Five points per picture, JSON or text; nothing is searched for.",
+    help="Five points per image, JSON or text; nothing is searched for.",
 )
 @face_option
 @threads_option
@@ -54,10 +54,10 @@ def align(
     json_target: str | None,
     cluster: _cluster.Cluster | None,
 ) -> int:
-    """Faces in the pictures of SRC (a folder or one picture), aligned, 112 x 96, as PNG into the folder DST.
+    """Faces in the images of SRC (a folder or one image), aligned, 112 x 96, as PNG into the folder DST.
 
     The tree and the names stay, and lists (.txt) are copied, so that an aligned data set is read as before. What is
-    there already is kept: a run that was stopped goes on. Pictures without a face are named at the end; the exit code
+    there already is kept: a run that was stopped goes on. Images without a face are named at the end; the exit code
     is 1 then.
     """
     from pixeldiff.cli import _report as report
@@ -70,7 +70,7 @@ def align(
         task = _cluster.Task("faces align", source, target, opens, make_aligned, lambda _: "png", note, overwrite)
         return _cluster.run(task, cluster, json_target)
     destination = Path(target)
-    found = find_files([source], image.SUFFIXES, "pictures", str(destination))
+    found = find_files([source], image.SUFFIXES, "images", str(destination))
     jobs = _plan(found, destination)
     points = None if landmarks is None else _points(landmarks, found, source)
     aligner = FaceAligner(face)
@@ -104,13 +104,13 @@ def _plan(found: Found, destination: Path) -> list[Job]:
 
 
 def _points(landmarks: Path, found: Found, source: str) -> Mapping[Path, Points]:
-    """The five points of the pictures that the file names."""
+    """The five points of the images that the file names."""
     table = read_landmarks(landmarks)
     names = {path: name_of(path.relative_to(root) if root else path.name) for path, root in found.files}
     points = {path: table[name] for path, name in names.items() if name in table}
     if not points:
         raise UserError(
-            f"{landmarks} names none of the pictures of {source}; they are called {next(iter(names.values()))} and so "
+            f"{landmarks} names none of the images of {source}; they are called {next(iter(names.values()))} and so "
             f"on, in the file {next(iter(table))}"
         )
     return points
@@ -121,23 +121,23 @@ def _align_file(job: Job, aligner: FaceAligner, points: Points | None, overwrite
         return Outcome(job, "kept", files=(job.target,))
     if given and points is None:
         raise UserError(f"{job.source} is not in {given}; add its five points, or leave --landmarks out")
-    picture = image.read8(job.source)
+    pixels = image.read8(job.source)
     try:
-        aligned = aligner(picture, points)
+        aligned = aligner(pixels, points)
     except UserError as error:
         raise UserError(f"{job.source}: {error}") from error
-    write_whole(job.target, encode(aligned))
+    atomic_write(job.target, encode(aligned))
     several = f"{job.source} has {aligned.rivals + 1} faces; one near the middle was taken (--face chooses)"
     note = several if aligned.rivals and not aligner.face else ""
     return Outcome(job, "done", files=(job.target,), note=note)
 
 
 def _copy_lists(source: Path, destination: Path) -> None:
-    """Lists of a data set, which name the pictures."""
+    """Lists of a data set, which name the images."""
     if not source.is_dir():
         return
     for path in sorted(source.rglob("*.txt")):
         target = destination / path.relative_to(source)
         if destination not in path.parents and path.stat().st_size <= LIST_BYTES and not target.exists():
-            with whole(target) as unfinished:
+            with atomic_path(target) as unfinished:
                 shutil.copyfile(path, unfinished)

@@ -1,4 +1,4 @@
-"""`--cluster` of every verb that works through pictures: its options, the run, and what is told of it."""
+"""`--cluster` of every command that works through images: its options, the run, and what is told of it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pixeldiff.cli._network import Open, find_network
 from pixeldiff.errors import MissingExtra, UserError
 
 if TYPE_CHECKING:
-    from pixeldiff.runtime.cluster import Make, Workers
-    from pixeldiff.runtime.plan import Ending
+    from pixeldiff.jobs.cluster import Make, Workers
+    from pixeldiff.jobs.plan import Ending
 
 _GIGABYTE = 10**9
 _TOLD = 100  # failures that are named in JSON; the manifest has all
@@ -41,7 +41,7 @@ class Cluster:
 
     @property
     def workers(self) -> Workers:
-        from pixeldiff.runtime.cluster import Workers
+        from pixeldiff.jobs.cluster import Workers
 
         return Workers(self.least, self.most, self.memory, self.gpus)
 
@@ -57,8 +57,8 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # generic from click 
         return bounds if 0 < bounds[0] <= bounds[1] else self.fail(f"{value} is neither N nor MIN:MAX", param, ctx)
 
 
-def options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The options; the verb is given one `cluster`, None without it."""
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options; the command is given one `cluster`, None without it."""
 
     @click.option(
         "--cluster",
@@ -73,7 +73,7 @@ def options(verb: Callable[..., Any]) -> Callable[..., Any]:
         "--worker-memory",
         type=click.FloatRange(0.1, 1000),
         metavar="GB",
-        help="Cluster: of each worker; larger pictures go through in windows. [default: 1]",
+        help="Cluster: of each worker; larger images go through in windows. [default: 1]",
     )
     @click.option(
         "--worker-gpus",
@@ -81,7 +81,7 @@ def options(verb: Callable[..., Any]) -> Callable[..., Any]:
         metavar="SHARE",
         help="Cluster: the part of a GPU that each worker takes. [default: none, CPUs only]",
     )
-    @functools.wraps(verb)
+    @functools.wraps(command)
     def wrapped(
         *arguments: Any,
         address: str | None,
@@ -96,7 +96,7 @@ def options(verb: Callable[..., Any]) -> Callable[..., Any]:
             cluster = Cluster(address or None, least, most, int((worker_memory or 1) * _GIGABYTE), worker_gpus or 0.0)
         elif workers or worker_memory or worker_gpus:
             raise UserError("--workers, --worker-memory and --worker-gpus are of --cluster; add it, or leave them out")
-        return verb(*arguments, cluster=cluster, **given)
+        return command(*arguments, cluster=cluster, **given)
 
     return wrapped
 
@@ -108,27 +108,27 @@ def scatter(cluster: Cluster | None) -> Iterator[Any]:
         yield None
         return
     require()
-    from pixeldiff.runtime.cluster import connect, each
+    from pixeldiff.jobs.cluster import connect, each
 
     with connect(cluster.address) as cpus:
         yield functools.partial(each, workers=cluster.workers, cpus=cpus)
 
 
-def travelling(opened: Open, cluster: Cluster | None) -> Any:
+def traveling(opened: Open, cluster: Cluster | None) -> Any:
     """An open network, which may also be sent to a cluster."""
     if cluster is None:
         return opened.network
-    from pixeldiff.runtime.cluster import Carried, Travelling
+    from pixeldiff.jobs.cluster import Carried, Traveling
 
     content = opened.runs.read_bytes()
     carried = Carried(opened.task.name, opened.runs.name, content, cluster.memory, cluster.gpus)
-    return Travelling(opened.network, carried)
+    return Traveling(opened.network, carried)
 
 
 def carry(given: str | os.PathLike[str], task: str, cluster: Cluster) -> Any:
     """A network that a user has named, to be opened where it runs; what is wrong with it is told here."""
     require()
-    from pixeldiff.runtime.cluster import Carried
+    from pixeldiff.jobs.cluster import Carried
 
     with find_network(given, task) as named:
         return Carried(task, named.runs.name, named.runs.read_bytes(), cluster.memory, cluster.gpus)
@@ -146,9 +146,9 @@ def require() -> None:
 
 @dataclass
 class Tally:
-    """What has become of the pictures so far; no more than this is held."""
+    """What has become of the images so far; no more than this is held."""
 
-    pictures: int = 0
+    images: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     workers: Counter[str] = field(default_factory=Counter)
@@ -175,20 +175,20 @@ class Tally:
             **{status: self.statuses[status] for status in ("done", "kept", "failed")},
             "seconds": round(now - self.started, 3),
             "start_seconds": round(begun - self.started, 3),
-            "pictures_per_second": round(rate, 3),
+            "images_per_second": round(rate, 3),
             "workers": dict(self.workers.most_common()),
             "causes": dict(self.causes.most_common(20)),
         }
 
 
 def _cause(error: str, address: str) -> str:
-    """An error without what is of one picture only."""
+    """An error without what is of one image only."""
     return re.sub(r"\s*\(.*?\)|\d+", "", error.replace(address, "")).partition(";")[0].strip(" :")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a verb has done with pictures: `ending` names the results, None puts them into the manifest."""
+    """What a command has done with images: `ending` names the results, None puts them into the manifest."""
 
     command: str
     source: str
@@ -210,11 +210,11 @@ def single(inputs: tuple[str, ...], out: str | None) -> tuple[str, str]:
 
 
 def run(task: Task, cluster: Cluster, json_target: str | None) -> int:
-    """The whole run; the exit code is 1 if some pictures failed."""
+    """The whole run; the exit code is 1 if some images failed."""
     require()
-    from pixeldiff.runtime.cluster import Work, connect, map_pictures
-    from pixeldiff.runtime.manifest import FOLDER, Manifest
-    from pixeldiff.runtime.plan import find_jobs, write_plan
+    from pixeldiff.jobs.cluster import Work, connect, map_images
+    from pixeldiff.jobs.manifest import FOLDER, Manifest
+    from pixeldiff.jobs.plan import find_jobs, write_plan
 
     out = addresses.parse(task.out)
     if not out.scheme:
@@ -231,7 +231,7 @@ def run(task: Task, cluster: Cluster, json_target: str | None) -> int:
         plan = write_plan(jobs, plans, max(cpus, cluster.least))
         work = Work(task.opens, task.make, task.overwrite)
         try:
-            _follow(map_pictures(plan, work, cluster.workers, cpus, plans / "begun"), plan.pictures, manifest, tally)
+            _follow(map_images(plan, work, cluster.workers, cpus, plans / "begun"), plan.images, manifest, tally)
         finally:  # also what is stopped leaves its rows
             manifest.close()
     return _tell(task, tally, manifest, json_target)
@@ -252,7 +252,7 @@ def _left(jobs: Iterator[Any], manifest: Any, task: Task, tally: Tally) -> Itera
         return
     import numpy as np
 
-    from pixeldiff.runtime.manifest import digests
+    from pixeldiff.jobs.manifest import digests
 
     for job in jobs:
         if np.isin(digests([str(job[0])]), manifest.same)[0]:
@@ -296,9 +296,9 @@ def _sentences(summary: dict[str, Any], folder: str) -> Iterator[str]:
     done, workers = summary["done"], len(summary["workers"])
     parts = []
     if done:
-        rate = summary["pictures_per_second"]
+        rate = summary["images_per_second"]
         each = f", {rate / workers:.1f}/s each of {workers} workers" if workers > 1 else ""
-        parts.append(f"{done} picture{'s' * (done != 1)} in {summary['seconds']:.1f} s ({rate:.1f}/s{each})")
+        parts.append(f"{done} image{'s' * (done != 1)} in {summary['seconds']:.1f} s ({rate:.1f}/s{each})")
     if summary["kept"]:
         parts.append(f"{summary['kept']} kept as they were (--overwrite replaces them)")
     if summary["failed"]:

@@ -1,4 +1,4 @@
-"""`--json FILE|-` of every verb: one outer shape, into a file or, for `-`, on stdout.
+"""`--json FILE|-` of every command: one outer shape, into a file or, for `-`, on stdout.
 
     {"version": 1, "command": "eval", "results": [...], "failed": [...]}
 
@@ -17,7 +17,7 @@ import click
 
 from pixeldiff.cli._outputs import check_outputs, is_json_result
 from pixeldiff.errors import OutputError
-from pixeldiff.files import refuse_existing, write_whole
+from pixeldiff.files import atomic_write, check_overwrite
 
 VERSION = 1
 STDOUT = "-"
@@ -38,7 +38,7 @@ def check(target: str | None, overwrite: bool) -> None:
         raise OutputError(f"--json {path} is a folder; give the name of a file")
     if path.suffix.lower() != ".json" and not is_json_result(path):
         raise OutputError(f"--json {path} is to hold JSON; give a name that ends in .json")
-    refuse_existing(path, overwrite)
+    check_overwrite(path, overwrite)
 
 
 def write(
@@ -49,7 +49,7 @@ def write(
     overwrite: bool = False,
     **more: Any,
 ) -> None:
-    """Write or print the results of a verb; nothing without a target."""
+    """Write or print the results of a command; nothing without a target."""
     if target is None:
         return
     content = {"version": VERSION, "command": command, **more, "results": list(results), "failed": list(failed)}
@@ -57,5 +57,5 @@ def write(
     if target == STDOUT:
         click.echo(text)
         return
-    refuse_existing(Path(target), overwrite)
-    write_whole(Path(target), (text + "\n").encode())
+    check_overwrite(Path(target), overwrite)
+    atomic_write(Path(target), (text + "\n").encode())

@@ -60,7 +60,7 @@ def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iter
     path = weights.resolve(given)
     row = find_task(weights.describe(path)["task"])
     if task is not None:
-        weights.refuse_other_task(given, row.name, task)
+        weights.check_task(given, row.name, task)
     if path.suffix in (row.suffix, *row.runs_too):
         yield Named(path.stem, row, path, path)
         return
@@ -83,7 +83,7 @@ def _export(path: Path, destination: Path) -> Path:
 
 
 def one_of(model: str | None, weights_file: Path | None) -> str | Path:
-    """The word of a verb that has --model NAME and --weights FILE."""
+    """The word of a command that has --model NAME and --weights FILE."""
     if model is not None and weights_file is None:
         return model
     if weights_file is not None and model is None:
@@ -92,7 +92,7 @@ def one_of(model: str | None, weights_file: Path | None) -> str | Path:
 
 
 def complete_model(task: str) -> Any:
-    """For shells that complete words: the shipped networks of a task."""
+    """For shells that complete words: the pretrained models of a task."""
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
         return [name for name in weights.shipped(task) if name.startswith(begun)]

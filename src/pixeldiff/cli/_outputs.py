@@ -25,9 +25,9 @@ OUTPUTS = {
     "json_target": "--json",
     "plot": "--plot",
     "plot_path": "--plot",
-    "per_picture": "--per-picture",
+    "per_image": "--per-image",
     "text_files": "--text-files",
-    "embeddings": "",  # runtime/gallery.py replaces only files of its own kind
+    "embeddings": "",  # inference/face_index.py replaces only files of its own kind
 }
 _PLOT = b"Matplotlib"
 _JSON_START = b'{\n "version": 1,\n "command": "'

@@ -1,4 +1,4 @@
-"""Bars of verbs that take a while: on a terminal, on stderr, gone when the work is done."""
+"""Bars of commands that take a while: on a terminal, on stderr, gone when the work is done."""
 
 from __future__ import annotations
 

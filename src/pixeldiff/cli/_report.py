@@ -15,12 +15,12 @@ from pixeldiff.cli._progress import show_bars
 from pixeldiff.errors import MissingExtra
 from pixeldiff.files import KEPT, Found, Job
 from pixeldiff.image import FORMATS
-from pixeldiff.runtime.jobs import Outcome
-from pixeldiff.runtime.video import SUFFIXES as VIDEO_SUFFIXES
-from pixeldiff.runtime.video import Clip, is_clip
+from pixeldiff.jobs.local import Outcome
+from pixeldiff.jobs.video import SUFFIXES as VIDEO_SUFFIXES
+from pixeldiff.jobs.video import Clip, is_clip
 
 if TYPE_CHECKING:
-    from pixeldiff.runtime.edges import EdgeDetector
+    from pixeldiff.detector import EdgeDetector
 
 
 @contextlib.contextmanager
@@ -66,7 +66,7 @@ def totals(detector: EdgeDetector, outcomes: Sequence[Outcome], threads: int, se
     """The run as a whole, for JSON."""
     return {
         "model": detector.name,
-        "licence": detector.metadata.get("licence"),
+        "license": detector.metadata.get("license"),
         "threads": threads,
         "seconds": round(seconds, 3),
         "network_seconds": round(sum(one.network_seconds for one in outcomes), 3),
@@ -103,21 +103,21 @@ def failures(found: Found, outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
 
 
 def sentences(outcomes: Sequence[Outcome], jobs: Sequence[Job], seconds: float) -> Iterator[str]:
-    """One for all pictures, one for each video."""
-    if pictures := sum(not is_clip(job.source) for job in jobs):
-        yield _picture_sentence([one for one in outcomes if not is_clip(one.job.source)], pictures, seconds)
+    """One for all images, one for each video."""
+    if images := sum(not is_clip(job.source) for job in jobs):
+        yield _image_sentence([one for one in outcomes if not is_clip(one.job.source)], images, seconds)
     for one in outcomes:
         if is_clip(one.job.source) and one.files:
             yield _clip_sentence(one, one.clip)
 
 
-def _picture_sentence(outcomes: Sequence[Outcome], total: int, seconds: float) -> str:
+def _image_sentence(outcomes: Sequence[Outcome], total: int, seconds: float) -> str:
     done, kept = count(outcomes, "done"), count(outcomes, "kept")
     if len(outcomes) == 1 and done:
         return str(outcomes[0].job.target)
     if len(outcomes) == 1 and kept:
         return f"{outcomes[0].job.target} {KEPT}"
-    parts = [f"{done} picture{'s' * (done != 1)} in {seconds:.1f} s ({done / seconds:.1f}/s)"] if done else []
+    parts = [f"{done} image{'s' * (done != 1)} in {seconds:.1f} s ({done / seconds:.1f}/s)"] if done else []
     if kept:
         parts.append(f"{kept} kept as they were (--overwrite replaces them)")
     if failed := count(outcomes, "failed"):
@@ -148,7 +148,7 @@ def remarks(outcomes: Sequence[Outcome], found: Found, jobs: int, sized: bool) -
     yield from _made_otherwise(outcomes)
     yield from (one.note for one in outcomes if one.note)
     if not sized:
-        yield from _reduced([one for one in outcomes if one.clip is None], "picture")
+        yield from _reduced([one for one in outcomes if one.clip is None], "image")
         yield from _reduced([one for one in outcomes if one.clip], "video")
     for full in [one for one in outcomes if one.status == "full"][:1]:
         yield f"{count(outcomes, 'done')} of {jobs} written, then stopped: {full.error}"

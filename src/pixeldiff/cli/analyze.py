@@ -10,7 +10,7 @@ import click
 
 from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.figures import save_figure
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,9 +24,9 @@ FILES = ("patterns.png", "kernels.png", "filters.png", "features.png", "analysis
 @click.argument("weights", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the figures.")
 @click.option("--data", type=str, help="CIFAR-100 or folder of classes; without it no feature maps.")
-@click.option("--pictures", type=click.IntRange(min=1), default=100, show_default=True, help="How many to run.")
+@click.option("--images", type=click.IntRange(min=1), default=100, show_default=True, help="How many to run.")
 @click.option("--overwrite", is_flag=True, help="Replace figures in --out.")
-def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite: bool) -> None:
+def analyze(weights: Path, out: Path, data: str | None, images: int, overwrite: bool) -> None:
     """LBP codes of the 3x3 binary kernels of WEIGHTS before and after training, and FFT maps, as plots and JSON."""
     try:
         from pixeldiff.analysis import patterns as analysis
@@ -41,7 +41,7 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
     if not after:
         raise UserError(f"{weights} has no 3x3 binary kernels; analyze takes binary networks")
     before = analysis.kernel_patterns(_untrained(described))
-    batch = None if data is None else _batch(described, model, data, pictures)
+    batch = None if data is None else _batch(described, model, data, images)
     all_before, all_after = analysis.pooled(before), analysis.pooled(after)
     save_figure(analysis_plots.plot_patterns(all_before, all_after), out / FILES[0], dpi=120)
     save_figure(analysis_plots.plot_kernels(after), out / FILES[1], dpi=120)
@@ -55,7 +55,7 @@ def analyze(weights: Path, out: Path, data: str | None, pictures: int, overwrite
             layer: {branch: analysis.high_frequency_share(m) for branch, m in of_layer.items()}
             for layer, of_layer in spectra.items()
         }
-    write_whole(out / FILES[4], (json.dumps(report, indent=1) + "\n").encode())
+    atomic_write(out / FILES[4], (json.dumps(report, indent=1) + "\n").encode())
     for row in rows:
         click.echo(
             f"{row['layer']:22} {row['branch']:8} uniform {100 * row['before']:5.1f}% -> {100 * row['after']:5.1f}%"
@@ -84,10 +84,10 @@ def _untrained(described: dict[str, Any]) -> nn.Module:
 
 
 def _batch(described: dict[str, Any], model: nn.Module, root: str, count: int) -> Any:
-    from pixeldiff.training.tasks.class_pictures import spread
-    from pixeldiff.training.tasks.classes import data_of, open_pictures
-    from pixeldiff.training.tasks.pictures import normalise
+    from pixeldiff.training.tasks.class_images import spread
+    from pixeldiff.training.tasks.classes import data_of, open_images
+    from pixeldiff.training.tasks.images import normalize
 
     data = data_of(described, model.config.stem, root)  # type: ignore[union-attr, arg-type]
-    pictures = open_pictures(data, 0, training=False)
-    return normalise(pictures.plain(spread(count, len(pictures)))[0])
+    images = open_images(data, 0, training=False)
+    return normalize(images.plain(spread(count, len(images)))[0])

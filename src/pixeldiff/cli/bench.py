@@ -23,13 +23,13 @@ from pixeldiff.tasks import TASKS, load
     "--model", "names", multiple=True, help="A network, or a weights file; may be repeated. [default: all shipped]"
 )
 @click.option(
-    "--pictures", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder for the throughput."
+    "--images", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder for the throughput."
 )
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
 @_json.overwrite
 def bench(
-    names: tuple[str, ...], pictures: Path | None, threads: int | None, json_target: str | None, overwrite: bool
+    names: tuple[str, ...], images: Path | None, threads: int | None, json_target: str | None, overwrite: bool
 ) -> None:
     """Measure latency, throughput on a folder and peak memory of networks.
 
@@ -47,7 +47,7 @@ def bench(
         click.echo(click.wrap_text(", ".join(f"{key} {value}" for key, value in machine.items()), 80))
     results = []
     for given in chosen:
-        results.append(_measure(given, threads, pictures, torch_side))
+        results.append(_measure(given, threads, images, torch_side))
         if told:
             click.echo(_lines(results[-1]))
     _json.write(json_target, "bench", results, overwrite=overwrite, machine=machine)
@@ -61,27 +61,27 @@ def _torch_side() -> ModuleType | None:
         return None
 
 
-def _measure(given: str, threads: int, pictures: Path | None, torch_side: ModuleType | None) -> dict[str, Any]:
+def _measure(given: str, threads: int, images: Path | None, torch_side: ModuleType | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="pixeldiff-bench-") as folder:
         place = Path(folder)
         stand_in = torch_side.write_random(given, place) if torch_side else None
-        others = torch_side.contenders(given, threads, place) if torch_side else {}
+        others = torch_side.baselines(given, threads, place) if torch_side else {}
         with find_network(stand_in or given) as named:
-            figures = load(named.task.bench)(named.runs, threads, pictures, others)
+            figures = load(named.task.bench)(named.runs, threads, images, others)
             return {"name": named.name, "task": named.task.name, **figures}
 
 
 def _lines(own: dict[str, Any]) -> str:
     lines = [own["name"]]
-    for size, contenders in own["latency"].items():
-        ours = contenders["runtime"]["median_ms"]
-        for contender, times in contenders.items():
+    for size, baselines in own["latency"].items():
+        ours = baselines["runtime"]["median_ms"]
+        for contender, times in baselines.items():
             ratio = "" if contender == "runtime" else f"   {times['median_ms'] / ours:.2f} x runtime"
             spread = f"{times['p10_ms']:.1f} to {times['p90_ms']:.1f}"
             lines.append(f"  {size:>9} {contender:<14} {times['median_ms']:8.1f} ms ({spread}){ratio}")
     if flow := own.get("throughput"):
         lines.append(
-            f"  folder of {flow['pictures']}: {flow['seconds']:.1f} s, {flow['pictures_per_second']:.1f}/s, "
+            f"  folder of {flow['images']}: {flow['seconds']:.1f} s, {flow['images_per_second']:.1f}/s, "
             f"{flow['ratio']:.2f} x the network alone (CPU time {flow['cpu_ratio']:.2f} x)"
         )
     if peaks := own.get("peak_memory_mb"):

@@ -1,4 +1,4 @@
-"""`pixeldiff classify`: what pictures show, with a packed 1-bit network."""
+"""`pixeldiff classify`: what images show, with a packed 1-bit network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pixeldiff.cli._network import complete_model, open_network
 from pixeldiff.errors import UserError
 from pixeldiff.files import find_files
 from pixeldiff.image import SUFFIXES
-from pixeldiff.runtime.classes import make_classes
+from pixeldiff.inference.classes import make_classes
 
 TASK = "classes"
 
@@ -27,7 +27,7 @@ TASK = "classes"
     "--model",
     metavar="NAME",
     shell_complete=complete_model(TASK),
-    help="A shipped network or a weights file. [default: the shipped one with the best top-1 accuracy]",
+    help="A pretrained model or a weights file. [default: the shipped one with the best top-1 accuracy]",
 )
 @click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, help="How many classes to name.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
@@ -45,7 +45,7 @@ def classify(
     out: str | None,
     cluster: _cluster.Cluster | None,
 ) -> int:
-    """Name the likeliest classes of INPUTS (pictures, folders or globs); exit code 1 if some are not readable."""
+    """Name the likeliest classes of INPUTS (images, folders or globs); exit code 1 if some are not readable."""
     _json.check(json_target, overwrite)
     if cluster:
         network = _cluster.carry(model or weights.best(TASK), TASK, cluster)
@@ -71,10 +71,10 @@ def classify(
 
 
 def _predict(network: Any, inputs: tuple[str, ...], top: int) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Each picture with its likeliest classes, and what could not be read."""
+    """Each image with its likeliest classes, and what could not be read."""
     results, failed = [], []
     for given in inputs:
-        found = find_files([given], SUFFIXES, "pictures")
+        found = find_files([given], SUFFIXES, "images")
         failed += [{"input": name, "error": why} for name, why in found.missing.items()]
         for path, _ in found.files:
             try:

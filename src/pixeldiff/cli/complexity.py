@@ -24,7 +24,7 @@ SIDE = 224  # of networks for edges, which take any size
     "--input",
     "side",
     type=click.IntRange(min=1),
-    help="Side of the picture. [default: the model's input size; 224 for edges; a network for faces takes 112x96 only]",
+    help="Side of the image. [default: the model's input size; 224 for edges; a network for faces takes 112x96 only]",
 )
 @click.option("--width", type=float, help="Another width: a factor for ResNets, channels for PiDiNets.")
 @_json.option
@@ -47,7 +47,7 @@ def complexity(model: str, side: int | None, width: float | None, json_target: s
 
 
 def _size(own: Any, side: int | None) -> tuple[int, int]:
-    """Height and width of the picture: what is asked for, the network's own size, or a square as on ImageNet."""
+    """Height and width of the image: what is asked for, the network's own size, or a square as on ImageNet."""
     if side is None and isinstance(own, list):
         return own[0], own[1]
     square = side or own or SIDE

@@ -1,4 +1,4 @@
-"""`pixeldiff corrupt`: damaged copies of pictures, or one sheet with all 15 kinds at all 5 severities."""
+"""`pixeldiff corrupt`: damaged copies of images, or one sheet with all 15 kinds at all 5 severities."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from pixeldiff import image as pictures
+from pixeldiff import image as images
 from pixeldiff.errors import MissingExtra, UserError
-from pixeldiff.files import KEPT, Job, destination, find_files, holds, plan_jobs, remove_leftovers, write_whole
-from pixeldiff.runtime.formats import save_picture
+from pixeldiff.files import KEPT, Job, atomic_write, destination, find_files, holds, plan_jobs, remove_stale_temp_files
+from pixeldiff.render.formats import save_image
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 _COMMAND = "pixeldiff corrupt --kind "  # what a result's note begins with
-SHEET_SIDE = 150  # the longer side of a picture on the sheet
+SHEET_SIDE = 150  # the longer side of an image on the sheet
 
 
 @click.command()
@@ -24,13 +24,13 @@ SHEET_SIDE = 150  # the longer side of a picture on the sheet
 @click.option("--kind", required=True, help="A corruption such as fog, or all for a contact sheet.")
 @click.option("--severity", type=click.IntRange(1, 5), default=1, show_default=True, help="1 to 5.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="One seed, one result.")
-@click.option("-o", "--out", type=click.Path(), help="Folder for the results, or the file for one picture.")
+@click.option("-o", "--out", type=click.Path(), help="Folder for the results, or the file for one image.")
 @click.option("--overwrite", is_flag=True, help="Replace results that exist; by default they are kept.")
 def corrupt(inputs: tuple[str, ...], kind: str, severity: int, seed: int, out: str | None, overwrite: bool) -> int:
-    """Write damaged copies of INPUTS (pictures, folders or globs): photo.jpg becomes photo.fog-3.png.
+    """Write damaged copies of INPUTS (images, folders or globs): photo.jpg becomes photo.fog-3.png.
 
     With --kind all: a sheet of the 15 kinds at the 5 severities, photo.corruptions.png. The exit code is 1 if some
-    pictures failed.
+    images failed.
     """
     try:
         from pixeldiff.robustness.corruptions import KINDS
@@ -42,14 +42,14 @@ def corrupt(inputs: tuple[str, ...], kind: str, severity: int, seed: int, out: s
     failures = list(missing.values())
     if not jobs and not failures:
         raise UserError(f"only earlier results in {' '.join(inputs)}; name a file to corrupt it again")
-    remove_leftovers({job.target.parent for job in jobs})
+    remove_stale_temp_files({job.target.parent for job in jobs})
     for job in jobs:
         try:
             if job.target.exists() and not overwrite:
                 click.echo(f"{job.target} {KEPT}")
                 continue
-            damaged = _damaged(pictures.read8(job.source), kind, severity, seed)
-            write_whole(
+            damaged = _damaged(images.read8(job.source), kind, severity, seed)
+            atomic_write(
                 job.target, _encode(damaged, job.target, f"{_COMMAND}{kind} --severity {severity} --seed {seed}")
             )
             click.echo(str(job.target))
@@ -66,10 +66,10 @@ def _plan(inputs: tuple[str, ...], out: str | None, ending: str) -> tuple[list[J
     """The jobs, and what was not found. An earlier result is input only where it alone is named."""
     if "-" in (*inputs, out):
         raise UserError("corrupt reads and writes files, not stdin and stdout; a file of that name is ./-")
-    found = find_files(inputs, pictures.SUFFIXES, "pictures", out)
+    found = find_files(inputs, images.SUFFIXES, "images", out)
     alone = len(inputs) == 1 and Path(inputs[0]).is_file()
     found.files = [(one, root) for one, root in found.files if alone or not _is_result(one)]
-    target = destination(inputs, out, tuple(FORMATS), pictures.SUFFIXES)
+    target = destination(inputs, out, tuple(FORMATS), images.SUFFIXES)
     if not found.files:
         return [], found.missing
     folder = Path(out) if out and target is None else None
@@ -84,18 +84,18 @@ def _is_result(path: Path) -> bool:
     return (ending == "corruptions" or ending.rpartition("-")[0] in KINDS) and holds(path, _COMMAND.encode())
 
 
-def _damaged(picture: np.ndarray[Any, Any], kind: str, severity: int, seed: int) -> np.ndarray[Any, Any]:
+def _damaged(image: np.ndarray[Any, Any], kind: str, severity: int, seed: int) -> np.ndarray[Any, Any]:
     from pixeldiff.robustness.corruptions import corrupt as damage
 
-    return sheet(picture, seed) if kind == "all" else damage(picture, severity, kind, seed=seed)
+    return sheet(image, seed) if kind == "all" else damage(image, severity, kind, seed=seed)
 
 
-def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
-    """All kinds (rows) at all severities (columns). The picture is shrunk first: damage shrunk later would vanish."""
+def sheet(image: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
+    """All kinds (rows) at all severities (columns). The image is shrunk first: damage shrunk later would vanish."""
     from pixeldiff.robustness.corruptions import KINDS, SEVERITIES
     from pixeldiff.robustness.corruptions import corrupt as damage
 
-    small = Image.fromarray(picture)
+    small = Image.fromarray(image)
     small.thumbnail((SHEET_SIDE, SHEET_SIDE), Image.Resampling.BOX)
     cell = np.asarray(small)
     height, width = cell.shape[:2]
@@ -114,9 +114,9 @@ def sheet(picture: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
     return np.asarray(page)
 
 
-def _encode(picture: np.ndarray[Any, Any], target: Path, note: str) -> bytes:
+def _encode(image: np.ndarray[Any, Any], target: Path, note: str) -> bytes:
     try:
-        return save_picture(Image.fromarray(picture), FORMATS[target.suffix.lower()], note)
+        return save_image(Image.fromarray(image), FORMATS[target.suffix.lower()], note)
     except (OSError, ValueError) as error:  # WebP and JPEG have a largest side
-        size = f"{picture.shape[1]}x{picture.shape[0]}"
+        size = f"{image.shape[1]}x{image.shape[0]}"
         raise UserError(f"cannot write {size} pixels as {target.suffix} ({error}); use .png") from error

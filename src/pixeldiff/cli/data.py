@@ -1,4 +1,4 @@
-"""`pixeldiff data`: data sets in the layouts that other programs read, and labels for pictures that have none."""
+"""`pixeldiff data`: data sets in the layouts that other programs read, and labels for images that have none."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pixeldiff.cli._network import complete_model, one_of, open_network
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root, read_list
+from pixeldiff.detector import TASK, checked_scales
 from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs
+from pixeldiff.jobs.edges import detect_files, share
 from pixeldiff.machine import cores
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import TASK, checked_scales
-from pixeldiff.runtime.stream import detect_files, share
+from pixeldiff.render.drawing import Options
 
 
 @click.group()
 def data() -> None:
-    """Write data sets in the layouts that other programs read, and labels for pictures that have none."""
+    """Write data sets in the layouts that other programs read, and labels for images that have none."""
 
 
 @data.command("hed-bsds")
@@ -37,8 +37,8 @@ def data() -> None:
 def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
     """Raw BSDS500 in SRC, augmented as HED does, to the new folder DST.
 
-    16 rotations, 2 flips, 3 scales: 28,800 pictures with their lists, about 1.5 GB. `pixeldiff train` makes the same
-    pictures on the fly and does not need this.
+    16 rotations, 2 flips, 3 scales: 28,800 images with their lists, about 1.5 GB. `pixeldiff train` makes the same
+    images on the fly and does not need this.
     """
     try:
         from pixeldiff.training.hed_layout import write_hed_bsds
@@ -47,7 +47,7 @@ def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
 
     root = find_root(str(source), ORIGIN)
     with show_bars() as bars:
-        bar = bars.add_task("pictures", total=None)
+        bar = bars.add_task("images", total=None)
         written = write_hed_bsds(
             root,
             destination,
@@ -75,18 +75,20 @@ class _Scales(click.ParamType):  # type: ignore[type-arg]  # generic from click 
 @data.command("pseudo-labels")
 @click.argument("photos", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--model", shell_complete=complete_model(TASK), help="The shipped network that teaches. [default: basic]")
+@click.option(
+    "--model", shell_complete=complete_model(TASK), help="The pretrained model that teaches. [default: basic]"
+)
 @click.option("--weights", type=click.Path(path_type=Path), help="The network in this file teaches, one of your own.")
 @click.option(
-    "--only", type=click.Path(path_type=Path), metavar="LIST", help="Label the pictures that this text file names."
+    "--only", type=click.Path(path_type=Path), metavar="LIST", help="Label the images that this text file names."
 )
-@click.option("--no-flip", is_flag=True, help="Without the mirror images; half the work.")
+@click.option("--no-flip", is_flag=True, help="Without the horizontal flips; half the work.")
 @click.option(
     "--scales",
     type=_Scales(),
     default=PAPER_SCALES,
     metavar="S,S,...",
-    help="Sizes of the picture whose maps are averaged; work grows as their squares. [default: 0.5,1,1.5]",
+    help="Sizes of the image whose maps are averaged; work grows as their squares. [default: 0.5,1,1.5]",
 )
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--overwrite", is_flag=True, help="Label again what has a label; by default it is kept.")
@@ -103,16 +105,16 @@ def pseudo_labels(
     overwrite: bool,
     json_target: str | None,
 ) -> int:
-    """Edges of all pictures below PHOTOS as soft labels in OUT: maps of a network, averaged over scales and mirrored.
+    """Edges of all images below PHOTOS as pseudo-labels in OUT: maps of a network, averaged over scales and mirrored.
 
     A recipe learns them with the source "soft:PHOTOS:OUT". Given again, the command goes on where it was stopped.
-    Pictures larger than the network sees them have smaller labels, and are reduced when they are learned. The exit
-    code is 1 if some pictures failed.
+    Images larger than the network sees them have smaller labels, and are reduced when they are learned. The exit
+    code is 1 if some images failed.
     """
     _json.check(json_target, overwrite)
     if weights is not None and weights.suffix == ".pth":
         raise UserError(f"{weights} is a file of the paper's authors, whose networks are no teachers; train your own")
-    found, jobs = _unlabelled(photos, out, only)
+    found, jobs = _unlabeled(photos, out, only)
     make_folder(out)
     made_by = f"pixeldiff data pseudo-labels --scales {','.join(map('{:g}'.format, scales))}{' --no-flip' * no_flip}"
     options = Options(scales=scales, flip=not no_flip, as_seen=True, overwrite=overwrite, made_by=made_by)
@@ -132,18 +134,18 @@ def pseudo_labels(
     return report.exit_code(outcomes, failed)
 
 
-def _unlabelled(photos: Path, out: Path, only: Path | None) -> tuple[Found, list[Job]]:
-    """The pictures to be labelled, and where their labels go: OUT/x/y.png for PHOTOS/x/y.jpg."""
+def _unlabeled(photos: Path, out: Path, only: Path | None) -> tuple[Found, list[Job]]:
+    """The images to be labeled, and where their labels go: OUT/x/y.png for PHOTOS/x/y.jpg."""
     if not photos.is_dir():
-        raise UserError(f"no folder of pictures {photos}; check the name")
+        raise UserError(f"no folder of images {photos}; check the name")
     if os.path.realpath(out) == os.path.realpath(photos):
-        raise UserError(f"the labels of {photos} would lie among its pictures; give another folder")
-    found = find_files([str(photos)], image.SUFFIXES, "pictures", str(out))
+        raise UserError(f"the labels of {photos} would lie among its images; give another folder")
+    found = find_files([str(photos)], image.SUFFIXES, "images", str(out))
     if only is not None:
         wanted = dict.fromkeys(line.strip() for line in read_list(only).splitlines() if line.strip())
         names = {name: one for one in found.files for name in _names(one[0], photos)}
         found.missing |= {
-            name: f"no picture {name} in {photos}, which {only} names" for name in wanted if name not in names
+            name: f"no image {name} in {photos}, which {only} names" for name in wanted if name not in names
         }
         found.files = list(dict.fromkeys(names[name] for name in wanted if name in names))
     if not found.files:
@@ -151,7 +153,7 @@ def _unlabelled(photos: Path, out: Path, only: Path | None) -> tuple[Found, list
     return found, plan_jobs(found, None, out, lambda _: "png")
 
 
-def _names(picture: Path, root: Path) -> tuple[str, str]:
-    """What a list may call a picture: its place below the folder, with its suffix or without."""
-    name = picture.relative_to(root)
+def _names(image: Path, root: Path) -> tuple[str, str]:
+    """What a list may call an image: its place below the folder, with its suffix or without."""
+    name = image.relative_to(root)
     return name.as_posix(), name.with_suffix("").as_posix()

@@ -1,6 +1,6 @@
-"""`pixeldiff detect`: edges of pictures, folders, globs and videos.
+"""`pixeldiff detect`: edges of images, folders, globs and videos.
 
-What is given is found and planned once (a job has a source and a target), run by kind (pictures many at a time,
+What is given is found and planned once (a job has a source and a target), run by kind (images many at a time,
 videos one after the other), and told once.
 """
 
@@ -20,19 +20,19 @@ from pixeldiff import image
 from pixeldiff.cli import _cluster, _json
 from pixeldiff.cli import _report as report
 from pixeldiff.cli._network import complete_model, one_of, open_network
+from pixeldiff.detector import DEFAULT, TASK, EdgeDetector
 from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import UserError
 from pixeldiff.files import STREAM, Found, Job, check_targets, destination, find_files, make_folder, plan_jobs
+from pixeldiff.inference.sizes import DEFAULT_SIZE, input_size
+from pixeldiff.jobs import video
+from pixeldiff.jobs.edges import detect_files, make_edges, share, target_files
+from pixeldiff.jobs.local import Outcome
+from pixeldiff.jobs.video import is_clip
 from pixeldiff.machine import cores
-from pixeldiff.runtime import video
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
-from pixeldiff.runtime.formats import FORMATS, GROUNDS, SUFFIXES
-from pixeldiff.runtime.jobs import Outcome
-from pixeldiff.runtime.sizes import DEFAULT_SIZE, seen_size
-from pixeldiff.runtime.stream import detect_files, make_edges, share, target_files
-from pixeldiff.runtime.vector import STROKE, TOLERANCE
-from pixeldiff.runtime.video import is_clip
+from pixeldiff.render.drawing import Options
+from pixeldiff.render.formats import FORMATS, GROUNDS, SUFFIXES
+from pixeldiff.render.vector import STROKE, TOLERANCE
 
 _WRITTEN = {False: tuple(f".{suffix}" for suffix in SUFFIXES), True: video.WRITTEN}  # whether of videos
 
@@ -52,7 +52,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         size = int(value) if str(value).isdecimal() else str(value)
-        seen_size((1, 1), size)  # says what is accepted
+        input_size((1, 1), size)  # says what is accepted
         return size
 
 
@@ -62,17 +62,17 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
     "-o",
     "--out",
     type=click.Path(),
-    help="Folder for the results, or the file for one picture; - is stdout. [default: beside the picture]",
+    help="Folder for the results, or the file for one image; - is stdout. [default: beside the image]",
 )
 @click.option(
-    "--model", shell_complete=complete_model(TASK), help="A shipped network; see pixeldiff models. [default: tiny]"
+    "--model", shell_complete=complete_model(TASK), help="A pretrained model; see pixeldiff models. [default: tiny]"
 )
 @click.option("--weights", type=click.Path(path_type=Path), help="A .safetensors file, an .onnx, or with torch a .pth.")
 @click.option(
     "--size",
     type=_Size(),
     metavar="N|full",
-    help=f"Longest side of what the network sees; the map has the picture's size. [default: {DEFAULT_SIZE}]",
+    help=f"Longest side of what the network sees; the map has the image's size. [default: {DEFAULT_SIZE}]",
 )
 @click.option(
     "--thin",
@@ -146,10 +146,10 @@ def detect(
     cluster: _cluster.Cluster | None,
     **given: Any,
 ) -> int:
-    """Write the edges of INPUTS: pictures, folders (searched to the bottom), globs or videos; - is stdin.
+    """Write the edges of INPUTS: images, folders (searched to the bottom), globs or videos; - is stdin.
 
     photo.jpg becomes photo.edges.png, white edges on black, of the photo's size; clip.mp4 becomes clip.edges.mp4 with
-    the same frames, times and sound. The exit code is 1 if some pictures failed, 2 if nothing could be done or the
+    the same frames, times and sound. The exit code is 1 if some images failed, 2 if nothing could be done or the
     disk is full.
     """
     _json.check(json_target, given["overwrite"])
@@ -157,8 +157,8 @@ def detect(
     scales = PAPER_SCALES if multi_scale else None
     if cluster:
         return _on_cluster(cluster, inputs, out, word, Options(format_ or "png", scales=scales, **given), json_target)
-    found = find_files(inputs, image.SUFFIXES, "pictures", out)
-    _refuse_idle(inputs, found, bool(temporal), bool(format_ or given["ground"] or given["side_outputs"]))
+    found = find_files(inputs, image.SUFFIXES, "images", out)
+    _check_idle(inputs, found, bool(temporal), bool(format_ or given["ground"] or given["side_outputs"]))
     target = destination(inputs, out, _written(inputs), (*image.SUFFIXES, *video.SUFFIXES))
     if target == STREAM and (json_target == "-" or given["side_outputs"]):
         raise UserError("with -o - stdout holds one file; leave out --json - and --side-outputs")
@@ -192,10 +192,10 @@ def _on_cluster(
     options: Options,
     json_target: str | None,
 ) -> int:
-    """Pictures only; the names are those of a run here."""
+    """Images only; the names are those of a run here."""
     source, target = _cluster.single(inputs, out)
     if is_clip(Path(source)):
-        raise UserError("--cluster is for pictures; run videos without it")
+        raise UserError("--cluster is for images; run videos without it")
     _encode_nothing(options)
     network, suffix = _cluster.carry(word, TASK, cluster), FORMATS[options.format].suffix
     make, note = partial(make_edges, options=options), options.note(Path(network.name).stem)
@@ -203,14 +203,14 @@ def _on_cluster(
     return _cluster.run(task, cluster, json_target)
 
 
-def _refuse_idle(inputs: Sequence[str], found: Found, of_videos: bool, of_pictures: bool) -> None:
+def _check_idle(inputs: Sequence[str], found: Found, of_videos: bool, of_images: bool) -> None:
     """Options that would do nothing, for there is nothing of their kind."""
     kinds = {is_clip(path) for path in (*map(Path, inputs), *(path for path, _ in found.files))}
     if of_videos and True not in kinds:
-        raise UserError("--temporal is for videos; leave it out for pictures")
-    if of_pictures and False not in kinds:
+        raise UserError("--temporal is for videos; leave it out for images")
+    if of_images and False not in kinds:
         raise UserError(
-            "--format, --ground and --side-outputs are for pictures; a video's kind follows from the name in -o"
+            "--format, --ground and --side-outputs are for images; a video's kind follows from the name in -o"
         )
 
 
@@ -237,8 +237,8 @@ def _plan(found: Found, target: Path | None, folder: Path | None, options: Optio
         return f"edges{video.written_as(source) if is_clip(source) else '.' + FORMATS[options.format].suffix}"
 
     jobs = plan_jobs(found, target, folder, ending)
-    pictures = [job for job in jobs if not is_clip(job.source)]
-    check_targets((one for job in pictures for one in target_files(job, options)), [job.source for job in jobs])
+    images = [job for job in jobs if not is_clip(job.source)]
+    check_targets((one for job in images for one in target_files(job, options)), [job.source for job in jobs])
     if place := folder or (target.parent if target and target != STREAM else None):
         make_folder(place)
     _encode_nothing(options)
@@ -251,15 +251,15 @@ def _encode_nothing(options: Options) -> None:
 
 
 def _share(threads: int, jobs: Sequence[Job]) -> tuple[int, int]:
-    """(threads, streams) of the network; a video has pictures for all."""
+    """(threads, streams) of the network; a video has images for all."""
     return share(threads, threads if any(is_clip(job.source) for job in jobs) else len(jobs))
 
 
 def _run(detector: EdgeDetector, jobs: Sequence[Job], options: Options, temporal: float) -> list[Outcome]:
     """What became of the jobs, in the order of their names; they come as they are ready."""
     clips = [job for job in jobs if is_clip(job.source)]
-    pictures = [job for job in jobs if not is_clip(job.source)]
-    outcomes = list(report.with_progress(detect_files(detector, pictures, options), len(pictures)))
+    images = [job for job in jobs if not is_clip(job.source)]
+    outcomes = list(report.with_progress(detect_files(detector, images, options), len(images)))
     if not report.count(outcomes, "full"):
         outcomes += video.detect_clips(detector, clips, options, temporal, report.show_progress)
     return sorted(outcomes, key=lambda one: str(one.job.source))

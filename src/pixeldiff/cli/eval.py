@@ -31,7 +31,7 @@ _PATHS = {"file": _FILE, "folder": _FOLDER}
 
 
 class _Eval(click.Command):
-    """A verb with the options of every task in the table, which its help shows task by task."""
+    """A command with the options of every task in the table, which its help shows task by task."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = ctx.meta.setdefault("pixeldiff.eval", [_dataset_option(), *_task_parameters().values()])
@@ -86,7 +86,7 @@ def _parameters(task: Task) -> dict[str, click.Parameter]:
 
 
 def _parameter(field: dataclasses.Field[Any], hint: Any) -> click.Parameter:
-    """An option, or the verb's arguments, from a field of Options."""
+    """An option, or the command's arguments, from a field of Options."""
     about = field.metadata
     if about.get("argument"):
         return click.Argument([field.name], nargs=-1, type=click.Path(path_type=Path))
@@ -113,13 +113,13 @@ def _word(field: dataclasses.Field[Any]) -> str:
 
 @click.command(cls=_Eval)
 @click.option("--data", type=_FOLDER, help="The data set's folder: here, or under PIXELDIFF_DATA.")
-@click.option("--model", help="Score this shipped network.")
+@click.option("--model", help="Score this pretrained model.")
 @click.option("--weights", type=_FILE, help="Score the network in this weights file.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
 @click.option("--overwrite", is_flag=True, help="Replace result files that exist.")
 @_cluster.options
-def eval(  # the verb's name
+def eval(  # the command's name
     dataset: str,
     data: Path | None,
     model: str | None,
@@ -132,7 +132,7 @@ def eval(  # the verb's name
 ) -> None:
     """Score a network on a data set, or folders of edge MAPS (.png, .npy or .mat) that were written before.
 
-    With --json FILE, counts per picture are kept beside it: a stopped run, or one repeated with --overwrite, does
+    With --json FILE, counts per image are kept beside it: a stopped run, or one repeated with --overwrite, does
     only what is new.
     """
     task = task_of_dataset(dataset)
@@ -178,7 +178,7 @@ def _network(
         yield None
         return
     with open_network(one_of(model, weights), task.name, threads, streams) as opened:
-        yield Network(opened.name, _cluster.travelling(opened, cluster), opened.sha256)
+        yield Network(opened.name, _cluster.traveling(opened, cluster), opened.sha256)
 
 
 def _run(job: Job, network: Network | None) -> Outcome:

@@ -11,7 +11,7 @@ import click
 from pixeldiff import tasks, weights
 from pixeldiff.cli._outputs import check_outputs
 from pixeldiff.errors import MissingExtra, UserError
-from pixeldiff.files import refuse_existing
+from pixeldiff.files import check_overwrite
 
 _ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() for end in (row.suffix, *row.runs_too))
 
@@ -29,7 +29,7 @@ _ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() fo
 @click.option("--nms", is_flag=True, help="Boxes: with non-maximum suppression in the graph, for programs without.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def export(given: str, destination: Path, pattern: str | None, nms: bool, overwrite: bool) -> None:
-    """Write WEIGHTS (a .safetensors or .pth file, or a shipped network's name) as a file that runs without torch.
+    """Write WEIGHTS (a .safetensors or .pth file, or a pretrained model's name) as a file that runs without torch.
 
     The result is compared with the network before it gets its name.
     """
@@ -48,7 +48,7 @@ def export(given: str, destination: Path, pattern: str | None, nms: bool, overwr
         )
     if not destination.parent.is_dir():
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
-    refuse_existing(destination, overwrite)
+    check_overwrite(destination, overwrite)
     write = tasks.load(row.export)
     if nms and "nms" not in inspect.signature(write).parameters:
         raise UserError(f"--nms is for networks that find boxes, not for {row.name}; leave it out")

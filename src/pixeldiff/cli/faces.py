@@ -1,4 +1,4 @@
-"""`pixeldiff faces`: pictures to aligned faces, two of them compared, a folder searched."""
+"""`pixeldiff faces`: images to aligned faces, two of them compared, a folder searched."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.lists import shortened
 from pixeldiff.errors import InputError, UserError
 from pixeldiff.files import search_folder
+from pixeldiff.inference.alignment import FACES, SIZE, FaceAligner, NoFaceError
+from pixeldiff.inference.face_index import SUFFIX, Gallery, Vectors
 from pixeldiff.machine import cores
-from pixeldiff.runtime.alignment import FACES, SIZE, FaceAligner, NoFaceError
-from pixeldiff.runtime.gallery import SUFFIX, Gallery, Vectors
 
 TASK = "faces"
 
 
 @click.group()
 def faces() -> None:
-    """Faces: align pictures, compare two, search a folder."""
+    """Faces: align images, compare two, search a folder."""
 
 
 faces.add_command(align)
@@ -37,7 +37,7 @@ model_option = click.option(
     "--model",
     metavar="NAME",
     shell_complete=complete_model(TASK),
-    help="A shipped network or a weights file. [default: the shipped one that is best on LFW]",
+    help="A pretrained model or a weights file. [default: the shipped one that is best on LFW]",
 )
 threshold_option = click.option(
     "--threshold",
@@ -73,10 +73,10 @@ def _threshold(opened: Open, given: float | None) -> _Threshold:
 
 
 def _one_face(opened: Open, aligner: FaceAligner, path: Path) -> Vectors:
-    """The vector of the one face in a picture."""
-    picture = image.read8(path)
+    """The vector of the one face in an image."""
+    pixels = image.read8(path)
     try:
-        aligned = aligner(picture)
+        aligned = aligner(pixels)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     if aligned.rivals and aligner.face is None:
@@ -84,7 +84,7 @@ def _one_face(opened: Open, aligner: FaceAligner, path: Path) -> Vectors:
             f"{path} has {aligned.rivals + 1} faces of about the same size; cut it to one, or choose: "
             f"--face {' or '.join(FACES)}"
         )
-    vector: Vectors = opened.network.embed(aligned.picture[None])[0]
+    vector: Vectors = opened.network.embed(aligned.image[None])[0]
     return vector
 
 
@@ -107,7 +107,7 @@ def compare(
     json_target: str | None,
     overwrite: bool,
 ) -> None:
-    """Whether the pictures A and B show the same person: the score (the cosine of their embeddings), and what its
+    """Whether the images A and B show the same person: the score (the cosine of their embeddings), and what its
     threshold means. Wrong often enough; no basis for decisions about people."""
     _json.check(json_target, overwrite)
     with open_network(model or weights.best(TASK), TASK, threads) as opened:
@@ -129,8 +129,8 @@ def compare(
 
 @faces.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--like", required=True, type=click.Path(path_type=Path), metavar="FILE", help="A picture of the face.")
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="How many pictures to name.")
+@click.option("--like", required=True, type=click.Path(path_type=Path), metavar="FILE", help="An image of the face.")
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="How many images to name.")
 @model_option
 @threshold_option
 @face_option
@@ -157,10 +157,10 @@ def find(
     json_target: str | None,
     overwrite: bool,
 ) -> int:
-    """Pictures of FOLDER (searched to the bottom) by how much a face in them is like that in --like, best first.
+    """Images of FOLDER (searched to the bottom) by how much a face in them is like that in --like, best first.
 
     Embeddings are kept beside the folder, so that the next search takes no time; they are personal data: delete the
-    file when you are done. The exit code is 1 if some pictures cannot be read.
+    file when you are done. The exit code is 1 if some images cannot be read.
     """
     _json.check(json_target, overwrite)
     names, closed = _names(folder)
@@ -179,7 +179,7 @@ def find(
     ]
     failed = [{"input": name, "error": why} for name, why in closed.items()]
     failed += [{"input": str(folder / name), "error": why} for name, why in gallery.failed().items()]
-    more = {"model": opened.name, "threshold": limit.score, "pictures": len(names), "new": new, "embeddings": str(file)}
+    more = {"model": opened.name, "threshold": limit.score, "images": len(names), "new": new, "embeddings": str(file)}
     _json.write(json_target, "faces find", results, failed, overwrite, **more)
     if json_target != _json.STDOUT:
         _tell(results, [score for score, _ in ranked], limit)
@@ -187,14 +187,14 @@ def find(
 
 
 def _names(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """List the pictures below a folder, and the folders that cannot be read, each with the reason."""
+    """List the images below a folder, and the folders that cannot be read, each with the reason."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; give one with pictures" if folder.exists() else f"no folder {folder}")
+        raise UserError(f"{folder} is no folder; give one with images" if folder.exists() else f"no folder {folder}")
     start = 0 if folder == Path(".") else len(os.path.join(folder, ""))
     closed: dict[str, str] = {}
     found = [str(path)[start:] for path in search_folder(folder, None, closed) if path.suffix.lower() in image.SUFFIXES]
     if not found:
-        why = "; ".join(closed.values()) or f"no pictures in {folder}; looked for {' '.join(image.SUFFIXES)}"
+        why = "; ".join(closed.values()) or f"no images in {folder}; looked for {' '.join(image.SUFFIXES)}"
         raise InputError(why)
     return found, closed
 
@@ -208,9 +208,9 @@ def _update(
     threads: int,
     rebuild: bool,
 ) -> int:
-    """The embeddings of all pictures, with a bar for those that are new; how many were."""
+    """The embeddings of all images, with a bar for those that are new; how many were."""
     if rebuild:
-        gallery.refuse_foreign()
+        gallery.check_foreign()
     else:
         gallery.read()
 
@@ -228,7 +228,7 @@ def _update(
     if any(_size(folder / name) not in (SIZE, None) for name in new):
         aligner.open()  # what is not installed is told before the work
     with show_bars() as bars:
-        bar = bars.add_task("pictures", total=len(new))
+        bar = bars.add_task("images", total=len(new))
         gallery.add(folder, new, embed, threads, lambda done: bars.advance(bar, done))
     return len(new)
 
@@ -241,7 +241,7 @@ def _size(path: Path) -> tuple[int, int] | None:
 
 
 def _is_same(folder: Path, name: str, like: Path) -> bool:
-    """The picture that is searched for may lie in the folder itself."""
+    """The image that is searched for may lie in the folder itself."""
     path = os.path.join(folder, name)
     return os.path.basename(name) == like.name and os.path.exists(path) and os.path.samefile(path, like)
 
@@ -252,16 +252,16 @@ def _tell(results: Sequence[dict[str, Any]], scores: Sequence[float], limit: _Th
         click.echo(f"{words[one['same']]}{one['score']:6.3f}  {one['input']}")
     if limit.score is not None:
         same = sum(score >= limit.score for score in scores)
-        click.echo(f"{same} of {len(scores)} pictures with a face score {limit.score:.3f} or more.")
+        click.echo(f"{same} of {len(scores)} images with a face score {limit.score:.3f} or more.")
     if limit.meaning:
         click.echo(limit.meaning)
 
 
 def _tell_failures(failed: Sequence[dict[str, str]], total: int) -> int:
-    """Print pictures without a face in one line, they are no fault, and others one by one; give the exit code."""
+    """Print images without a face in one line, they are no fault, and others one by one; give the exit code."""
     faceless = [one["input"] for one in failed if one["error"] == str(NoFaceError())]
     if faceless:
-        click.echo(f"pixeldiff: no face in {len(faceless)} of {total} pictures: {shortened(faceless)}", err=True)
+        click.echo(f"pixeldiff: no face in {len(faceless)} of {total} images: {shortened(faceless)}", err=True)
     for one in failed:
         if one["input"] not in faceless:
             named = "" if one["input"] in one["error"] else f"{one['input']}: "

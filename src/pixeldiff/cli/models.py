@@ -1,4 +1,4 @@
-"""`pixeldiff models`: the shipped networks."""
+"""`pixeldiff models`: the pretrained models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pixeldiff.tasks import find_task
 @_json.option
 @_json.overwrite
 def models(json_target: str | None, overwrite: bool) -> None:
-    """List the networks that come with pixeldiff: task, size, scores, licence."""
+    """List the networks that come with pixeldiff: task, size, scores, license."""
     _json.check(json_target, overwrite)
     rows = [_row(card) for card in weights.cards().values()]
     _json.write(json_target, "models", rows, overwrite=overwrite)
@@ -31,16 +31,16 @@ def models(json_target: str | None, overwrite: bool) -> None:
         # Words to the left, numbers to the right.
         cells = (c.rjust(w) if k in (2, 3) else c.ljust(w) for k, (c, w) in enumerate(zip(line, widths, strict=True)))
         click.echo("  ".join(cells).rstrip())
-    for licence in dict.fromkeys(row["licence"] for row in rows):
-        names = ", ".join(row["name"] for row in rows if row["licence"] == licence)
-        click.echo("\n" + click.wrap_text(f"{names}: {licence or 'no licence is named'}", 80, subsequent_indent="  "))
+    for license in dict.fromkeys(row["license"] for row in rows):
+        names = ", ".join(row["name"] for row in rows if row["license"] == license)
+        click.echo("\n" + click.wrap_text(f"{names}: {license or 'no license is named'}", 80, subsequent_indent="  "))
 
 
 def _row(card: dict[str, Any]) -> dict[str, Any]:
     """The card, with every score of its task and the size of the file that runs."""
     task = find_task(card["task"])
     runs = card.get("files", {}).get(task.suffix, {})
-    named = {"name": card["name"], "task": task.name, **dict.fromkeys(task.scores), "licence": None}
+    named = {"name": card["name"], "task": task.name, **dict.fromkeys(task.scores), "license": None}
     return {**named, **card, "file_bytes": runs.get("bytes")}
 
 

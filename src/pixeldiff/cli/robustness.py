@@ -1,4 +1,4 @@
-"""`pixeldiff robustness`: models on corrupted pictures, scored and laid out like the tables of the paper."""
+"""`pixeldiff robustness`: models on corrupted images, scored and laid out like the tables of the paper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pixeldiff.cli import _json
 from pixeldiff.cli._network import open_network
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.errors import MissingExtra, UserError
-from pixeldiff.files import refuse_existing
+from pixeldiff.files import check_overwrite
 from pixeldiff.machine import cores
 from pixeldiff.tasks import TASKS, find_task, load
 
@@ -47,7 +47,7 @@ class _Robustness(click.Command):
 
 
 @click.command(cls=_Robustness)
-@click.option("--model", "models", multiple=True, required=True, help="A shipped network or weights file; repeatable.")
+@click.option("--model", "models", multiple=True, required=True, help="A pretrained model or weights file; repeatable.")
 @click.option(
     "--severity",
     "severities",
@@ -58,8 +58,8 @@ class _Robustness(click.Command):
 )
 @click.option("--kind", "kinds", multiple=True, help="A corruption; repeatable, all of the paper's table by default.")
 @click.option("--data", type=click.Path(path_type=Path), help="Data set, or what holds it. [default: PIXELDIFF_DATA]")
-@click.option("--limit", type=click.IntRange(1), help="Only the first pictures, for a quick look.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first picture.")
+@click.option("--limit", type=click.IntRange(1), help="Only the first images, for a quick look.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first image.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @click.option("--json", "json_target", metavar="FILE|-", help="Keep the scores, a stopped run goes on; - prints them.")
 @click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="A bar chart: .png, .svg or .pdf.")
@@ -77,7 +77,7 @@ def robustness(
     plot_path: Path | None,
     overwrite: bool,
 ) -> None:
-    """Score networks on pictures damaged on the fly (or on CIFAR-100-C as published) and print the paper's table.
+    """Score networks on images damaged on the fly (or on CIFAR-100-C as published) and print the paper's table.
 
     Every further network is compared with the first.
     """
@@ -90,7 +90,7 @@ def robustness(
     scorer: Scorer = load(find_task(task).robustness).prepare(data, seed, limit, threads or cores())
     grid = conditions(kinds or scorer.kinds, severities, scorer.has_clean)
     shas = {name: weights.sha256(path) for name, path in files.items()}
-    results = Results(task, scorer.source, scorer.pictures, seed, shas)
+    results = Results(task, scorer.source, scorer.images, seed, shas)
     if json_target is not None and json_target != _json.STDOUT:
         results = results.resume(Path(json_target))
     _fill(results, grid, files, scorer, threads or cores(), json_target)
@@ -104,7 +104,7 @@ def _check_outputs(json_target: str | None, plot_path: Path | None, overwrite: b
     _json.check(json_target, overwrite=True)
     if plot_path is not None:
         check_plot(plot_path)
-        refuse_existing(plot_path, overwrite)
+        check_overwrite(plot_path, overwrite)
 
 
 def _files(models: tuple[str, ...]) -> dict[str, Path]:
@@ -146,7 +146,7 @@ def _fill(
         def score(condition: Condition, missing: Sequence[str], tick: Tick) -> dict[str, Scores]:
             return scorer(condition, {name: networks[name] for name in missing}, tick)
 
-        bar = bars.add_task("", total=len(to_do) * scorer.pictures)
+        bar = bars.add_task("", total=len(to_do) * scorer.images)
         fill(
             results,
             names,

@@ -10,16 +10,16 @@ from pathlib import Path
 import click
 
 from pixeldiff.cli._network import Open, open_network
+from pixeldiff.detector import TASK
 from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.machine import cores
-from pixeldiff.runtime.edges import TASK
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option(
-    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use, one for each picture. [default: all]"
+    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use, one for each image. [default: all]"
 )
 @click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, help="Requests that may wait.")
 @click.option("--weights", type=click.Path(path_type=Path), multiple=True, help="A weights file to offer first.")

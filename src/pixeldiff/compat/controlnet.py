@@ -4,7 +4,7 @@
     lines = detector(image, detect_resolution=512, image_resolution=512, safe=True)
 
 It takes what PidiNetDetector of controlnet_aux 0.0.10 takes. That one feeds the network BGR / 255 without
-normalisation, changes the picture's size and takes one at a time. Here the picture is prepared as the network was
+normalization, changes the image's size and takes one at a time. Here the image is prepared as the network was
 trained, keeps its size unless a resolution is asked for, and may be a list. `preprocess="controlnet"` gives the old
 maps, for generators trained on such.
 """
@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pixeldiff import image as pictures
+from pixeldiff import image as images
+from pixeldiff.detector import DEFAULT, TASK, EdgeDetector
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
-from pixeldiff.image import FloatMap, Picture
-from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
+from pixeldiff.image import FloatMap, ImageArray
 from pixeldiff.tasks import find_task
 
 PREPROCESS = ("correct", "controlnet")
@@ -51,7 +51,7 @@ class PidiNetDetector:
         *,
         preprocess: str = "correct",
     ) -> PidiNetDetector:
-        """A shipped network's name, a weights file, or a folder with one (`filename` says which).
+        """A pretrained model's name, a weights file, or a folder with one (`filename` says which).
 
         The name of a hub repository stands for the shipped `tiny`; nothing is ever downloaded, whatever `cache_dir` and
         `local_files_only` say.
@@ -75,17 +75,17 @@ class PidiNetDetector:
         size: int | str | None = None,
         **others: Any,
     ) -> Any:
-        """White edges on black, RGB, for a picture (Pillow, array or path), or a list of them for a list.
+        """White edges on black, RGB, for an image (Pillow, array or path), or a list of them for a list.
 
         `detect_resolution` scales the shorter side for the network, `image_resolution` that of the result, both to
-        multiples of 64; without them the sizes stay. `size` is the longest side the network sees, as EdgeDetector
+        multiples of 64; without them the sizes stay. `size` is the longer side the network sees, as EdgeDetector
         takes it; a `detect_resolution` alone is kept to. `apply_filter` makes the map black and white at one half,
         then `safe` rounds it to three levels, `scribble` draws strong lines as if with a pen. `output_type` is "pil"
         or "np", in older programs `return_pil`. Other keywords change nothing.
         """
         as_pil = _wants_pil(output_type, others)
         many = list(input_image) if isinstance(input_image, list | tuple) else [input_image]
-        loaded = [pictures.as_8_bit(pictures.load(_as_levels(one))) for one in many]
+        loaded = [images.as_8_bit(images.load(_as_levels(one))) for one in many]
         seen = [_scaled(one, detect_resolution) for one in loaded]
         if size is None and detect_resolution is not None:
             size = "full"
@@ -95,19 +95,19 @@ class PidiNetDetector:
             results.append(Image.fromarray(drawn) if as_pil else drawn)
         return results if isinstance(input_image, list | tuple) else results[0]
 
-    def maps(self, batch: list[Picture], thin: bool = False, size: int | str | None = None) -> list[FloatMap]:
-        """The plain edge maps of pictures, float32 in [0, 1], each of its picture's size."""
+    def maps(self, batch: list[ImageArray], thin: bool = False, size: int | str | None = None) -> list[FloatMap]:
+        """The plain edge maps of images, float32 in [0, 1], each of its image's size."""
         return self.detector([self._prepared(one) for one in batch], thin=thin, size=size)
 
-    def _prepared(self, picture: Picture) -> Picture:
-        picture = pictures.from_array(picture)
+    def _prepared(self, image: ImageArray) -> ImageArray:
+        image = images.from_array(image)
         if self.preprocess == "correct":
-            return picture
-        if picture.dtype == np.uint8:
-            picture = picture / np.float32(255)
+            return image
+        if image.dtype == np.uint8:
+            image = image / np.float32(255)
         # The detector will take away the mean and divide by the deviation; what the network sees is then BGR / 255.
         mean, std = (np.array(v, np.float32) for v in (self.detector.mean, self.detector.std))
-        return picture[..., ::-1] * std + mean
+        return image[..., ::-1] * std + mean
 
 
 def _wants_pil(output_type: str | bool, others: dict[str, Any]) -> bool:
@@ -146,9 +146,9 @@ def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.Pa
     return given
 
 
-def _scaled_size(picture: Picture, resolution: int | None) -> tuple[int, int]:
+def _scaled_size(image: ImageArray, resolution: int | None) -> tuple[int, int]:
     """Height and width with the shorter side at `resolution`, both multiples of 64; or as they are."""
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     if resolution is None:
         return height, width
     if not isinstance(resolution, int | float | np.number) or not 1 <= resolution < float("inf"):
@@ -157,12 +157,12 @@ def _scaled_size(picture: Picture, resolution: int | None) -> tuple[int, int]:
     return max(1, round(height * factor / _GRID)) * _GRID, max(1, round(width * factor / _GRID)) * _GRID
 
 
-def _scaled(picture: Picture, resolution: int | None) -> Picture:
-    height, width = _scaled_size(picture, resolution)
-    if (height, width) == picture.shape[:2]:
-        return picture
-    method = Image.Resampling.LANCZOS if height > picture.shape[0] else Image.Resampling.BOX
-    return np.asarray(Image.fromarray(picture).resize((width, height), method))
+def _scaled(image: ImageArray, resolution: int | None) -> ImageArray:
+    height, width = _scaled_size(image, resolution)
+    if (height, width) == image.shape[:2]:
+        return image
+    method = Image.Resampling.LANCZOS if height > image.shape[0] else Image.Resampling.BOX
+    return np.asarray(Image.fromarray(image).resize((width, height), method))
 
 
 def _styled(
@@ -190,7 +190,7 @@ def _pen(drawn: NDArray[np.uint8]) -> NDArray[np.uint8]:
     def moved(down: int, right: int) -> FloatMap:
         return around[1 + down : 1 + down + height, 1 + right : 1 + right + width]
 
-    # A ridge is no lower than its two neighbours in one of the four directions.
+    # A ridge is no lower than its two neighbors in one of the four directions.
     ridge = np.zeros(soft.shape, bool)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         ridge |= (soft >= moved(down, right)) & (soft >= moved(-down, -right))

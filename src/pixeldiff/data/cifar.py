@@ -49,7 +49,7 @@ def _empty(*asked: Any) -> NDArray[Any]:
 class Cifar:
     """One split in memory."""
 
-    pictures: NDArray[np.uint8]  # N x 32 x 32 x 3, RGB
+    images: NDArray[np.uint8]  # N x 32 x 32 x 3, RGB
     labels: NDArray[np.int64]
     names: tuple[str, ...]  # of the 100 classes
 
@@ -70,8 +70,8 @@ def read_cifar100(root: str | Path, split: str) -> Cifar:
     names = tuple(n.decode() if isinstance(n, bytes) else str(n) for n in meta.get("fine_label_names", ()))
     if len(names) != CLASSES:
         raise UserError(f"{folder / 'meta'} names {len(names)} classes, not {CLASSES}")
-    pictures = np.ascontiguousarray(data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
-    return Cifar(pictures, labels.astype(np.int64), names)
+    images = np.ascontiguousarray(data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
+    return Cifar(images, labels.astype(np.int64), names)
 
 
 def _read(path: Path) -> dict[str, Any]:

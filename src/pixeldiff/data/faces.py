@@ -2,14 +2,14 @@
 
     people    <root>/<person>/**/*.jpg, as CASIA-WebFace, CFP and IMFDB are
     lfw       pairs.txt, and <name>/<name>_0001.jpg in any copy (originals, deep-funneled, crops)
-    cfp-ff    Pair_list_F.txt, Pair_list_P.txt and Split/FF/<fold>/{same,diff}.txt, here or in Protocol/; pictures
+    cfp-ff    Pair_list_F.txt, Pair_list_P.txt and Split/FF/<fold>/{same,diff}.txt, here or in Protocol/; images
     cfp-fp    <person>/{frontal,profile}/NN.jpg, here or in Data/Images/; FP compares frontal with profile
     ytf       splits.txt, and a folder of frames per video, <name>/<number>/, here or in aligned_images_DB/
-    calfw     pairs_CALFW.txt, pairs_CPLFW.txt: two lines a pair, "file label"; pictures here, in images/ or in
+    calfw     pairs_CALFW.txt, pairs_CPLFW.txt: two lines a pair, "file label"; images here, in images/ or in
     cplfw     "aligned images"/
-    pairs     pairs.txt in LFW's manner, or lines "picture picture 1" (one person) and "... 0" (two)
+    pairs     pairs.txt in LFW's manner, or lines "image image 1" (one person) and "... 0" (two)
 
-A picture may have any suffix, whatever a list says: copies are converted.
+An image may have any suffix, whatever a list says: copies are converted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.data.lists import find_root, list_columns, list_pictures, read_list, shortened, visible
+from pixeldiff.data.lists import find_root, list_columns, list_images, read_list, shortened, visible
 from pixeldiff.errors import UserError
 from pixeldiff.image import SUFFIXES
 
@@ -35,16 +35,16 @@ ORIGINS = {
     "ytf": "YouTube Faces with its splits.txt, https://www.cs.tau.ac.il/~wolf/ytfaces",
     "calfw": "CALFW, http://whdeng.cn/CALFW",
     "cplfw": "CPLFW, http://whdeng.cn/CPLFW",
-    "pairs": "a folder of your pictures with a pairs.txt",
+    "pairs": "a folder of your images with a pairs.txt",
 }
 _VIDEO_FOLDERS = ("aligned_images_DB", "frame_images_DB")
 
-Item = tuple[Path, ...]  # one picture, or the frames of a video
+Item = tuple[Path, ...]  # one image, or the frames of a video
 
 
 @dataclass(frozen=True)
 class People:
-    """Pictures to train on, each with the number of its person."""
+    """Images to train on, each with the number of its person."""
 
     files: tuple[Path, ...]
     labels: NDArray[np.int64]
@@ -95,18 +95,16 @@ def find_people(roots: Sequence[str | Path], leave_out: Iterable[str] = ()) -> P
     patterns = [name for entry in leave_out for name in _left_out(entry)]
     folders = [
         (folder, f"{root.name}/{folder.name}")
-        for root in (
-            find_root(root, "a folder of pictures per person, aligned: pixeldiff faces align") for root in roots
-        )
+        for root in (find_root(root, "a folder of images per person, aligned: pixeldiff faces align") for root in roots)
         for folder in visible(root)
         if folder.is_dir() and not any(fnmatch.fnmatchcase(folder.name, pattern) for pattern in patterns)
     ]
-    people = [(name, pictures) for folder, name in folders if (pictures := _pictures_below(folder))]
+    people = [(name, images) for folder, name in folders if (images := _images_below(folder))]
     if len(people) < 2:
         told = " and ".join(map(str, roots))
-        raise UserError(f"{told} holds pictures of {len(people)} people, training takes two at least: a folder each")
-    labels = [label for label, (_, pictures) in enumerate(people) for _ in pictures]
-    files = tuple(file for _, pictures in people for file in pictures)
+        raise UserError(f"{told} holds images of {len(people)} people, training takes two at least: a folder each")
+    labels = [label for label, (_, images) in enumerate(people) for _ in images]
+    files = tuple(file for _, images in people for file in images)
     return People(files, np.array(labels, np.int64), tuple(name for name, _ in people))
 
 
@@ -116,10 +114,10 @@ def _left_out(entry: str) -> list[str]:
     return [line.strip() for line in read_list(Path(entry)).splitlines() if line.strip()]
 
 
-def _pictures_below(folder: Path) -> list[Path]:
-    """Of a person: their pictures, also in folders below (CFP's frontal and profile)."""
-    below = [picture for inner in visible(folder) if inner.is_dir() for picture in _pictures_below(inner)]
-    return [*list_pictures(folder), *below]
+def _images_below(folder: Path) -> list[Path]:
+    """Of a person: their images, also in folders below (CFP's frontal and profile)."""
+    below = [image for inner in visible(folder) if inner.is_dir() for image in _images_below(inner)]
+    return [*list_images(folder), *below]
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------------
@@ -160,7 +158,7 @@ class _Collector:
 def read_pairs(dataset: str, data: str | Path, lists: str | Path | None = None, *, incomplete: bool = False) -> Pairs:
     """The pairs of a data set in the folder `data`; its lists are there, or in the folder `lists`.
 
-    A picture that is missing is an error, or, if `incomplete` is fine, an item without files.
+    An image that is missing is an error, or, if `incomplete` is fine, an item without files.
     """
     origin = ORIGINS[dataset]
     root = find_root(data, origin)
@@ -168,7 +166,7 @@ def read_pairs(dataset: str, data: str | Path, lists: str | Path | None = None, 
     pairs = found.pairs(origin)
     if found.missing and (not incomplete or len(found.missing) == len(found.items)):
         raise UserError(
-            f"{found.source} names {len(found.missing)} pictures that are not there: {shortened(found.missing, 3)}; "
+            f"{found.source} names {len(found.missing)} images that are not there: {shortened(found.missing, 3)}; "
             f"get them: {origin}"
         )
     return pairs
@@ -184,8 +182,8 @@ def _the_list(folder: Path, name: str, dataset: str) -> Path:
     )
 
 
-def _picture(path: Path) -> Item:
-    """The picture of that name, whatever its suffix; empty if there is none."""
+def _image(path: Path) -> Item:
+    """The image of that name, whatever its suffix; empty if there is none."""
     for suffix in (path.suffix, *SUFFIXES):
         if os.path.isfile(found := path.with_suffix(suffix)):  # also of a name too long for a file
             return (found,)
@@ -193,7 +191,7 @@ def _picture(path: Path) -> Item:
 
 
 def _frames(path: Path) -> Item:
-    return tuple(list_pictures(path)) if os.path.isdir(path) else ()
+    return tuple(list_images(path)) if os.path.isdir(path) else ()
 
 
 def _lines(path: Path) -> list[tuple[str, list[str]]]:
@@ -232,14 +230,14 @@ def _lfw(root: Path, lists: Path, dataset: str) -> _Collector:
             root / name / f"{name}_{_count(where, number):04}.jpg"
             for name, number in ((first, columns[1]), (second, columns[-1]))
         )
-        found.add(one, two, len(columns) == 3, 1 + k // (2 * size), _picture)
+        found.add(one, two, len(columns) == 3, 1 + k // (2 * size), _image)
     return found
 
 
 def _cfp(root: Path, lists: Path, dataset: str) -> _Collector:
     kinds = dataset[-2:].upper()  # FF or FP
-    pictures = root / "Data" / "Images" if (root / "Data" / "Images").is_dir() else root
-    listed = {kind: _cfp_list(_the_list(lists, f"Pair_list_{kind}.txt", dataset), pictures) for kind in set(kinds)}
+    images = root / "Data" / "Images" if (root / "Data" / "Images").is_dir() else root
+    listed = {kind: _cfp_list(_the_list(lists, f"Pair_list_{kind}.txt", dataset), images) for kind in set(kinds)}
     split = _the_list(lists, f"Pair_list_{kinds[0]}.txt", dataset).parent / "Split" / kinds
     folders = [folder for folder in visible(split) if folder.is_dir()] if split.is_dir() else []
     found = _Collector(split)
@@ -251,16 +249,16 @@ def _cfp(root: Path, lists: Path, dataset: str) -> _Collector:
                 if len(numbers) != 2 or not all(n in listed[kind] for n, kind in zip(numbers, kinds, strict=True)):
                     raise UserError(f"{where}: a pair is 'number,number' of Pair_list_{kinds[0]} and _{kinds[1]}.txt")
                 one, two = (listed[kind][number] for number, kind in zip(numbers, kinds, strict=True))
-                found.add(one, two, same, fold, _picture)
+                found.add(one, two, same, fold, _image)
     return found
 
 
-def _cfp_list(source: Path, pictures: Path) -> dict[int, Path]:
-    """Number -> picture: the last three parts of the path, <person>/{frontal,profile}/NN.jpg."""
+def _cfp_list(source: Path, images: Path) -> dict[int, Path]:
+    """Number -> image: the last three parts of the path, <person>/{frontal,profile}/NN.jpg."""
     rows = _lines(source)
     if wrong := next((where for where, columns in rows if len(columns) != 2), None):
         raise UserError(f"{wrong}: a line is 'number path'")
-    return {_count(where, number): pictures.joinpath(*Path(path).parts[-3:]) for where, (number, path) in rows}
+    return {_count(where, number): images.joinpath(*Path(path).parts[-3:]) for where, (number, path) in rows}
 
 
 def _ytf(root: Path, lists: Path, dataset: str) -> _Collector:
@@ -280,15 +278,15 @@ def _ytf(root: Path, lists: Path, dataset: str) -> _Collector:
 
 def _two_lines(root: Path, lists: Path, dataset: str) -> _Collector:
     source = _the_list(lists, f"pairs_{dataset.upper()}.txt", dataset)
-    pictures = next((root / name for name in ("aligned images", "images") if (root / name).is_dir()), root)
+    images = next((root / name for name in ("aligned images", "images") if (root / name).is_dir()), root)
     rows = _lines(source)
     if len(rows) % 2 or any(len(columns) != 2 for _, columns in rows):
-        raise UserError(f"{source} does not have two lines 'picture label' for each pair; get it again")
+        raise UserError(f"{source} does not have two lines 'image label' for each pair; get it again")
     names = [
         (where, first[0], second[0], first[1])
         for (where, first), (_, second) in zip(rows[::2], rows[1::2], strict=True)
     ]
-    return _in_folds(source, pictures, names)
+    return _in_folds(source, images, names)
 
 
 def _own(root: Path, lists: Path, dataset: str) -> _Collector:
@@ -297,7 +295,7 @@ def _own(root: Path, lists: Path, dataset: str) -> _Collector:
     if rows and all(column.isdigit() for column in rows[0][1]):
         return _lfw(root, lists, dataset)
     if wrong := next((where for where, columns in rows if len(columns) != 3), None):
-        raise UserError(f"{wrong}: a pair is 'picture picture 1' (one person) or 'picture picture 0' (two)")
+        raise UserError(f"{wrong}: a pair is 'image image 1' (one person) or 'image image 0' (two)")
     return _in_folds(source, root, [(where, *columns) for where, columns in rows])  # type: ignore[misc]
 
 
@@ -307,7 +305,7 @@ def _in_folds(source: Path, root: Path, rows: Sequence[tuple[str, str, str, str]
     counts = {same: flags.count(same) for same in (True, False)}
     folds, seen, found = max(1, min(FOLDS, *counts.values())), {True: 0, False: 0}, _Collector(source)
     for (_, one, two, _), same in zip(rows, flags, strict=True):
-        found.add(root / one, root / two, same, 1 + seen[same] * folds // counts[same], _picture)
+        found.add(root / one, root / two, same, 1 + seen[same] * folds // counts[same], _image)
         seen[same] += 1
     return found
 

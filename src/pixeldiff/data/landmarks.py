@@ -2,7 +2,7 @@
 
 JSON, {"person/01": [[x, y], ... five]}, or text, `person/01.jpg x1 y1 ... x5 y5` a line (spaces, tabs or commas), as
 the lists of CelebA and CASIA-WebFace; up to two lines of heading are passed over. Names are relative to the folder of
-pictures; their suffixes do not count.
+images; their suffixes do not count.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _HEADING = 2  # lines
 
 
 def read_landmarks(path: Path) -> dict[str, Points]:
-    """Five points (5 x 2) by the names of pictures, as `name_of` spells them."""
+    """Five points (5 x 2) by the names of images, as `name_of` spells them."""
     text = read_list(path)
     rows = _from_json(text, path) if text.lstrip().startswith("{") else _from_lines(text, path)
     if not rows:
-        raise UserError(f"{path} names no picture; a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
+        raise UserError(f"{path} names no image; a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
     return rows
 
 
 def name_of(relative: str | Path) -> str:
-    """How a picture is looked up: its path below the folder, with / and without suffix."""
+    """How an image is looked up: its path below the folder, with / and without suffix."""
     return str(PurePosixPath(str(relative).replace("\\", "/")).with_suffix(""))
 
 
@@ -60,7 +60,7 @@ def _from_lines(text: str, path: Path) -> dict[str, Points]:
 
 def _name(given: str, path: Path) -> str:
     if not given or "\0" in given or not PurePosixPath(given).name:
-        raise UserError(f"{path} has {given[:99]!r} for the name of a picture")
+        raise UserError(f"{path} has {given[:99]!r} for the name of an image")
     return name_of(given)
 
 

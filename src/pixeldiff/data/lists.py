@@ -1,4 +1,4 @@
-"""Which files are meant: the folder of a data set, the pictures in a folder, the names in a list."""
+"""Which files are meant: the folder of a data set, the images in a folder, the names in a list."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def list_pictures(folder: Path) -> list[Path]:
-    """The files that are named like pictures, in order."""
+def list_images(folder: Path) -> list[Path]:
+    """The files that are named like images, in order."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
     return [path for path in visible(folder) if path.suffix.lower() in SUFFIXES]
 
 
 def find_classes(folder: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """The pictures of a folder that has one folder per class, each with its label, and the names of the classes."""
+    """The images of a folder that has one folder per class, each with its label, and the names of the classes."""
     classes = [f for f in visible(folder) if f.is_dir()] if folder.is_dir() else []
-    files = [(file, label) for label, f in enumerate(classes) for file in list_pictures(f)]
+    files = [(file, label) for label, f in enumerate(classes) for file in list_images(f)]
     if not files:
-        raise UserError(f"no pictures in {folder}; it should hold one folder of pictures per class")
+        raise UserError(f"no images in {folder}; it should hold one folder of images per class")
     return files, tuple(f.name for f in classes)
 
 
@@ -65,9 +65,9 @@ def read_list(path: Path) -> str:
     except OSError as error:
         raise UserError(f"{path} is no readable list ({error.strerror}); check the name") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no list of pictures and labels; lists are text") from error
+        raise UserError(f"{path} is no list of images and labels; lists are text") from error
     if "\0" in text:
-        raise UserError(f"{path} is no list of pictures and labels; lists are text")
+        raise UserError(f"{path} is no list of images and labels; lists are text")
     return text
 
 
@@ -93,7 +93,7 @@ def read_json_list(path: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def refuse_missing(source: Path, files: Iterable[Path]) -> None:
+def check_files_exist(source: Path, files: Iterable[Path]) -> None:
     if missing := [str(path) for path in files if not os.path.isfile(path)]:  # also of names too long for a file
         raise UserError(f"{source} names {len(missing)} files that are not there: {shortened(missing)}")
 

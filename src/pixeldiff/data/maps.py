@@ -1,7 +1,7 @@
 """Edge maps to be scored: PNG, .npy or .mat files found by name, averages of two, or what a network gives.
 
 Each has load() -> float32 height x width in [0, 1] and digest() -> text that changes with the result. What cannot be a
-map of edges (colour, values outside [0, 1], white background) is refused with a word on how to mend it.
+map of edges (color, values outside [0, 1], white background) is refused with a word on how to mend it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ArrayMap:
 
 @dataclass(frozen=True)
 class AverageMap:
-    """The mean of two maps of one picture (NYUD: RGB and HHA)."""
+    """The mean of two maps of one image (NYUD: RGB and HHA)."""
 
     first: EdgeMap
     second: EdgeMap
@@ -74,21 +74,21 @@ class AverageMap:
 
 @dataclass(frozen=True)
 class DetectedMap:
-    """What a network sees in a picture; `network` identifies its weights."""
+    """What a network sees in an image; `network` identifies its weights."""
 
     detect: Callable[[Path], FloatMap]
-    picture: Path
+    image: Path
     network: str
 
     def load(self) -> FloatMap:
-        return self.detect(self.picture)
+        return self.detect(self.image)
 
     def digest(self) -> str:
-        return f"{self.network} {hashlib.sha256(self.picture.read_bytes()).hexdigest()}"
+        return f"{self.network} {hashlib.sha256(self.image.read_bytes()).hexdigest()}"
 
 
 def find_maps(folder: Path, force: bool = False) -> dict[str, EdgeMap]:
-    """The maps in a folder by the picture's name: <name>.png, .npy, .mat, or <name>.edges.png as `detect` writes.
+    """The maps in a folder by the image's name: <name>.png, .npy, .mat, or <name>.edges.png as `detect` writes.
 
     `force` takes maps that look inverted.
     """
@@ -137,7 +137,7 @@ def _only_matrix(path: Path) -> NDArray[Any]:
 def checked(array: NDArray[Any], name: str, force: bool = False) -> FloatMap:
     """An array as a map in [0, 1]; 8 and 16 bit are levels of their full range."""
     if array.ndim == 3:
-        array = _grey(array, name)
+        array = _gray(array, name)
     if array.ndim != 2 or not array.size:
         raise UserError(f"{name} has shape {array.shape}; a map is height x width")
     edge_map = to_float(array, name)
@@ -149,11 +149,11 @@ def checked(array: NDArray[Any], name: str, force: bool = False) -> FloatMap:
     return edge_map
 
 
-def _grey(array: NDArray[Any], name: str) -> NDArray[Any]:
-    colours = array[..., :3] if array.shape[2] in (3, 4) else array
-    if array.shape[2] == 2:  # grey and alpha
-        colours = array[..., :1]
-    if (colours != colours[..., :1]).any():
-        raise UserError(f"{name} is in colour; a map is grey, bright where edges are")
-    first: NDArray[Any] = colours[..., 0]
+def _gray(array: NDArray[Any], name: str) -> NDArray[Any]:
+    colors = array[..., :3] if array.shape[2] in (3, 4) else array
+    if array.shape[2] == 2:  # gray and alpha
+        colors = array[..., :1]
+    if (colors != colors[..., :1]).any():
+        raise UserError(f"{name} is in color; a map is gray, bright where edges are")
+    first: NDArray[Any] = colors[..., 0]
     return first

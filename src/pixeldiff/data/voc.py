@@ -1,8 +1,8 @@
-"""Pictures with boxes round objects: PASCAL VOC as distributed, COCO JSON, YOLO's text files. No torch.
+"""Images with boxes round objects: PASCAL VOC as distributed, COCO JSON, YOLO's text files. No torch.
 
-A box is left, top, right, bottom in pixels, the corners of the picture being (0, 0) and (width, height). VOC counts
+A box is left, top, right, bottom in pixels, the corners of the image being (0, 0) and (width, height). VOC counts
 pixels from 1 and its right and bottom pixels still belong to the object, so its xmin, ymin lose one. A box without
-area, outside of its picture or of an unknown class is an error that names its file; by up to a pixel a box may reach
+area, outside of its image or of an unknown class is an error that names its file; by up to a pixel a box may reach
 beyond the border and is cut there, since tools round.
 """
 
@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.data.lists import list_pictures, read_list, refuse_missing, shortened, visible
+from pixeldiff.data.lists import check_files_exist, list_images, read_list, shortened, visible
 from pixeldiff.errors import UserError
 from pixeldiff.image import SUFFIXES, stored_size
 
-ORIGIN = "http://host.robots.ox.ac.uk/pascal/VOC (VOCdevkit), or your own pictures in the layout of VOC, COCO or YOLO"
+ORIGIN = "http://host.robots.ox.ac.uk/pascal/VOC (VOCdevkit), or your own images in the layout of VOC, COCO or YOLO"
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
@@ -37,22 +37,22 @@ BEYOND = 1.0  # pixels
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """One picture and its objects; one without objects is a picture like any other."""
+class LabeledImage:
+    """One image and its objects; one without objects is an image like any other."""
 
-    picture: Path
+    image: Path
     boxes: NDArray[np.float32]  # N x 4
     labels: NDArray[np.int64]  # N, places in the names
     ignored: NDArray[np.bool_]  # N: VOC's difficult objects, COCO's crowds; they count neither way
-    id: int | str = 0  # what COCO's results call the picture
+    id: int | str = 0  # what COCO's results call the image
 
 
 @dataclass(frozen=True)
 class Objects:
-    """A set of pictures with objects of named classes."""
+    """A set of images with objects of named classes."""
 
     names: tuple[str, ...]
-    pictures: tuple[Labelled, ...]
+    images: tuple[LabeledImage, ...]
 
 
 Box = tuple[float, float, float, float]
@@ -71,8 +71,8 @@ def list_objects(root: Path, source: str, names: Sequence[str] = (), layout: str
     for read in _READERS.values() if layout is None else (_READERS[layout],):
         found: Objects | None = read(root, source, tuple(names))
         if found is not None:
-            if not found.pictures:
-                raise UserError(f"{source!r} in {root} names no pictures")
+            if not found.images:
+                raise UserError(f"{source!r} in {root} names no images")
             return found
     raise UserError(
         f"{root} has no {source!r}: neither VOC's ImageSets/Main/{source}.txt, nor a COCO file {source}.json, nor "
@@ -88,25 +88,24 @@ def joined(parts: Sequence[Objects]) -> Objects:
                 f"the sources have different classes: {shortened(list(parts[0].names))}; "
                 f"and {shortened(list(part.names))}"
             )
-    return Objects(parts[0].names, tuple(one for part in parts for one in part.pictures))
+    return Objects(parts[0].names, tuple(one for part in parts for one in part.images))
 
 
-def refuse_other_names(found: Objects, names: Sequence[str]) -> Objects:
+def check_same_names(found: Objects, names: Sequence[str]) -> Objects:
     """The same objects with the places that a network gives these classes; an error for one that it does not know."""
     known = {name: place for place, name in enumerate(names)}
-    used = sorted({int(label) for one in found.pictures for label in one.labels})
+    used = sorted({int(label) for one in found.images for label in one.labels})
     if unknown := [found.names[label] for label in used if found.names[label] not in known]:
         raise UserError(
-            f"the pictures show {shortened(unknown)}, which the network does not know; "
-            f"it knows {shortened(list(names))}"
+            f"the images show {shortened(unknown)}, which the network does not know; it knows {shortened(list(names))}"
         )
     places = np.array([known.get(name, -1) for name in found.names], np.int64)
-    return Objects(tuple(names), tuple(replace(one, labels=places[one.labels]) for one in found.pictures))
+    return Objects(tuple(names), tuple(replace(one, labels=places[one.labels]) for one in found.images))
 
 
-def _labelled(picture: Path, found: Sequence[Found], id: int | str = 0) -> Labelled:
-    return Labelled(
-        picture,
+def _labeled(image: Path, found: Sequence[Found], id: int | str = 0) -> LabeledImage:
+    return LabeledImage(
+        image,
         np.array([box for box, _, _ in found], np.float32).reshape(-1, 4),
         np.array([label for _, label, _ in found], np.int64),
         np.array([ignored for _, _, ignored in found], np.bool_),
@@ -115,19 +114,19 @@ def _labelled(picture: Path, found: Sequence[Found], id: int | str = 0) -> Label
 
 
 def _checked(box: Box, size: tuple[float, float], where: str) -> Box:
-    """The box cut at the border of a picture of (width, height)."""
+    """The box cut at the border of an image of (width, height)."""
     width, height = size
     left, top, right, bottom = box
     if not all(map(math.isfinite, box)) or right <= left or bottom <= top:
         raise UserError(f"{where} has a box of no area ({left:g}, {top:g}, {right:g}, {bottom:g}); remove or mend it")
     if left < -BEYOND or top < -BEYOND or right > width + BEYOND or bottom > height + BEYOND:
         raise UserError(
-            f"{where} has a box outside of its picture of {width:g}x{height:g} "
+            f"{where} has a box outside of its image of {width:g}x{height:g} "
             f"({left:g}, {top:g}, {right:g}, {bottom:g}); mend it"
         )
     cut = max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
     if cut[2] <= cut[0] or cut[3] <= cut[1]:
-        raise UserError(f"{where} has a box outside of its picture of {width:g}x{height:g}; remove or mend it")
+        raise UserError(f"{where} has a box outside of its image of {width:g}x{height:g}; remove or mend it")
     return cut
 
 
@@ -142,17 +141,17 @@ def _voc(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
     if not lists:
         return None
     names = names or CLASSES
-    pictures = []
+    images = []
     for folder, path in lists:
         ids = [line.split()[0] for line in read_list(path).splitlines() if line.strip()]
         annotations = [folder / "Annotations" / f"{id}.xml" for id in ids]
-        refuse_missing(path, annotations)
-        pictures += [read_xml(xml, folder / "JPEGImages", names) for xml in annotations]
-        refuse_missing(path, (one.picture for one in pictures[-len(ids) :]))
-    return Objects(names, tuple(pictures))
+        check_files_exist(path, annotations)
+        images += [read_xml(xml, folder / "JPEGImages", names) for xml in annotations]
+        check_files_exist(path, (one.image for one in images[-len(ids) :]))
+    return Objects(names, tuple(images))
 
 
-def read_xml(path: Path, pictures: Path, names: tuple[str, ...]) -> Labelled:
+def read_xml(path: Path, images: Path, names: tuple[str, ...]) -> LabeledImage:
     content = _content(path, XML_BYTES)
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
         raise UserError(f"{path} defines words of its own, which no annotation needs; write it again")
@@ -161,17 +160,17 @@ def read_xml(path: Path, pictures: Path, names: tuple[str, ...]) -> Labelled:
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise UserError(f"{path} is not readable XML ({error}); write it again") from error
     if root.find("size") is None:
-        raise UserError(f"{path} has no <size>; write width and height of its picture into it")
+        raise UserError(f"{path} has no <size>; write width and height of its image into it")
     size = _number(root, "size/width", path), _number(root, "size/height", path)
     if not (0 < size[0] < 1e6 and 0 < size[1] < 1e6):
-        raise UserError(f"{path} says that its picture has {size[0]:g}x{size[1]:g} pixels; mend its <size>")
+        raise UserError(f"{path} says that its image has {size[0]:g}x{size[1]:g} pixels; mend its <size>")
     found = [_xml_object(node, size, path, names) for node in root.iter("object")]
-    return _labelled(_picture_of(root, path, pictures), found, path.stem)
+    return _labeled(_image_of(root, path, images), found, path.stem)
 
 
-def _picture_of(root: ElementTree.Element, path: Path, pictures: Path) -> Path:
+def _image_of(root: ElementTree.Element, path: Path, images: Path) -> Path:
     name = Path(root.findtext("filename") or f"{path.stem}.jpg").name
-    return pictures / name if (pictures / name).suffix.lower() in SUFFIXES else pictures / f"{path.stem}.jpg"
+    return images / name if (images / name).suffix.lower() in SUFFIXES else images / f"{path.stem}.jpg"
 
 
 def _xml_object(node: ElementTree.Element, size: tuple[float, float], path: Path, names: tuple[str, ...]) -> Found:
@@ -221,7 +220,7 @@ def _coco(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
         for one in annotations:
             if one["image_id"] not in by_image:
                 raise UserError(
-                    f"{path}: annotation {one.get('id')} is of picture {one['image_id']}, which is not listed"
+                    f"{path}: annotation {one.get('id')} is of image {one['image_id']}, which is not listed"
                 )
             by_image[one["image_id"]].append(one)
         folders = dict.fromkeys(
@@ -235,8 +234,8 @@ def _coco(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
             )
         )
         places = {category: place for place, category in enumerate(categories)}
-        pictures = [
-            _labelled(
+        entries = [
+            _labeled(
                 _first(image["file_name"], folders),
                 [_coco_object(one, image, places, path) for one in by_image[id]],
                 id,
@@ -249,8 +248,8 @@ def _coco(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
         raise UserError(
             f"{path} is not of COCO's format, with images, annotations and categories ({type(error).__name__}: {error})"
         ) from error
-    refuse_missing(path, (one.picture for one in pictures))
-    return Objects(tuple(categories.values()), tuple(pictures))
+    check_files_exist(path, (one.image for one in entries))
+    return Objects(tuple(categories.values()), tuple(entries))
 
 
 def _coco_file(root: Path, source: str) -> Path | None:
@@ -262,7 +261,7 @@ def _coco_file(root: Path, source: str) -> Path | None:
 
 
 def _first(name: Any, folders: Iterable[Path]) -> Path:
-    """Where the picture of that name is; in the first folder if it is nowhere, and refused later."""
+    """Where the image of that name is; in the first folder if it is nowhere, and refused later."""
     places = [folder / str(name) for folder in folders]
     return next((place for place in places if os.path.isfile(place)), places[0])
 
@@ -285,7 +284,7 @@ def _yolo(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
         folder, texts = root / images.format(source), root / labels.format(source)
         if os.path.isdir(folder):
             names = _yolo_names(root, names)
-            return Objects(names, tuple(read_yolo(p, texts / f"{p.stem}.txt", names) for p in list_pictures(folder)))
+            return Objects(names, tuple(read_yolo(p, texts / f"{p.stem}.txt", names) for p in list_images(folder)))
     return None
 
 
@@ -309,11 +308,11 @@ def _yaml_names(text: str) -> list[str]:
     return [re.sub(r"^\s*(-|\d+\s*:)", "", line).split(" #")[0] for line in block[1].splitlines()] if block else []
 
 
-def read_yolo(picture: Path, text: Path, names: tuple[str, ...]) -> Labelled:
-    """Lines of class, x and y of the centre, width, height, as parts of the picture; no file means no objects."""
+def read_yolo(image: Path, text: Path, names: tuple[str, ...]) -> LabeledImage:
+    """Lines of class, x and y of the center, width, height, as parts of the image; no file means no objects."""
     if not text.is_file():
-        return _labelled(picture, [], picture.stem)
-    height, width = stored_size(picture)
+        return _labeled(image, [], image.stem)
+    height, width = stored_size(image)
     found: list[Found] = []
     for number, line in enumerate(read_list(text).splitlines(), 1):
         if not line.strip():
@@ -328,7 +327,7 @@ def read_yolo(picture: Path, text: Path, names: tuple[str, ...]) -> Labelled:
             raise UserError(f"{where} has the unknown class {label:g}; there are {len(names)}, {names[0]} is 0")
         corners = (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height
         found.append((_checked(corners, (width, height), where), int(label), False))
-    return _labelled(picture, found, picture.stem)
+    return _labeled(image, found, image.stem)
 
 
 _READERS: dict[str, Callable[[Path, str, tuple[str, ...]], Objects | None]] = {

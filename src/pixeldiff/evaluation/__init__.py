@@ -1,8 +1,8 @@
 """A data set through a metric: one module per task, which `pixeldiff eval` finds in the table of tasks. No torch.
 
-Options                     what only this task asks: a frozen dataclass, whose fields become options of the verb
+Options                     what only this task asks: a frozen dataclass, whose fields become options of the command
 prepare(options, asked)     finds the data and refuses mistakes before a network is opened -> a Job
-job.streams                 how many pictures its network will be given at once
+job.streams                 how many images its network will be given at once
 job.run(network, progress)  scores, and writes the files that the options ask for -> an Outcome
 """
 
@@ -58,7 +58,7 @@ class Asked:
     threads: int = 1
     cache: Path | None = None  # a file that may keep what is scored already
     overwrite: bool = False
-    each: Each | None = None  # where pictures are scored, if not here
+    each: Each | None = None  # where images are scored, if not here
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Counts of pictures already scored: one JSON line each, appended as they come; a line cut short is ignored.
+"""Counts of images already scored: one JSON line each, appended as they come; a line cut short is ignored.
 
 A line is found by a hash of all that its counts depend on: the map, the truth, the settings and PROTOCOL.
 """
@@ -22,7 +22,7 @@ _FIELDS = ("matched_truth", "all_truth", "matched_prediction", "all_prediction")
 
 @dataclass(frozen=True)
 class Scored:
-    """One picture: its counts, its crispness and the highest value of its map."""
+    """One image: its counts, its crispness and the highest value of its map."""
 
     counts: Counts
     crispness: float

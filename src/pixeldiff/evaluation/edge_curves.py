@@ -25,17 +25,17 @@ def plot_curves(path: Path, summaries: dict[str, Summary], human: tuple[float, f
         axes.plot(recall, precision, "o", color="#444444", markersize=7, label=f"[F={f:.3f}] Human", zorder=3)
     ranked = sorted(summaries.items(), key=lambda item: -item[1].ods)
     for k, (name, summary) in enumerate(ranked):
-        colour, dash = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
+        color, dash = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
         seen = summary.curve.all_prediction > 0  # where nothing is predicted there is no precision
         axes.plot(
             summary.curve.recall[seen],
             summary.curve.precision[seen],
             dash,
-            color=colour,
+            color=color,
             linewidth=2,
             label=f"[F={summary.ods:.3f}] {name}",
         )
-        axes.plot(summary.ods_point.recall, summary.ods_point.precision, "s", color=colour, markersize=5)
+        axes.plot(summary.ods_point.recall, summary.ods_point.precision, "s", color=color, markersize=5)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Recall", ylabel="Precision", aspect="equal")
     ticks = np.linspace(0, 1, 11)
     axes.set_xticks(ticks)

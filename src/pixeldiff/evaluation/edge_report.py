@@ -1,4 +1,4 @@
-"""Scores of edge maps for people and programs: a table, JSON, CSV per picture, and the four text files that others'
+"""Scores of edge maps for people and programs: a table, JSON, CSV per image, and the four text files that others'
 plotting scripts read."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 
 if TYPE_CHECKING:
     from pixeldiff.evaluation.edges import Evaluation, Settings
@@ -23,7 +23,7 @@ def to_dict(name: str, evaluation: Evaluation, sha256: str | None = None) -> dic
     return {
         "name": name,
         **({} if sha256 is None else {"sha256": sha256}),
-        "pictures": len(evaluation.pictures),
+        "images": len(evaluation.images),
         "settings": asdict(evaluation.settings),
         "ods": summary.ods,
         "ois": summary.ois,
@@ -43,11 +43,11 @@ def to_dict(name: str, evaluation: Evaluation, sha256: str | None = None) -> dic
 def table(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """A line per folder of maps or network, and how they were scored."""
     wide = max(4, *map(len, evaluations))
-    lines = [f"{'maps':{wide}}     ODS     OIS      AP     R50  crispness  pictures"]
+    lines = [f"{'maps':{wide}}     ODS     OIS      AP     R50  crispness  images"]
     for name, one in evaluations.items():
         s = one.summary
         scores = "  ".join(f"{number:.4f}" for number in (s.ods, s.ois, s.ap, s.r50))
-        lines.append(f"{name:{wide}}  {scores}  {one.crispness:9.4f}  {len(one.pictures):8}")
+        lines.append(f"{name:{wide}}  {scores}  {one.crispness:9.4f}  {len(one.images):8}")
     return [*lines, _described(next(iter(evaluations.values())).settings)]
 
 
@@ -60,15 +60,15 @@ def _described(settings: Settings) -> str:
 
 
 def write_csv(path: Path, evaluations: dict[str, Evaluation]) -> None:
-    """One line per folder and picture: the picture's best point and its crispness."""
+    """One line per folder and image: the image's best point and its crispness."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["maps", "picture", "threshold", "recall", "precision", "f", "crispness"])
+    writer.writerow(["maps", "image", "threshold", "recall", "precision", "f", "crispness"])
     for name, evaluation in evaluations.items():
-        for picture, point in zip(evaluation.pictures, evaluation.summary.pictures, strict=True):
-            numbers = (point.threshold, point.recall, point.precision, point.f, evaluation.pictures[picture].crispness)
-            writer.writerow([name, picture, *(f"{number:.6f}" for number in numbers)])
-    write_whole(path, text.getvalue().encode())
+        for image, point in zip(evaluation.images, evaluation.summary.images, strict=True):
+            numbers = (point.threshold, point.recall, point.precision, point.f, evaluation.images[image].crispness)
+            writer.writerow([name, image, *(f"{number:.6f}" for number in numbers)])
+    atomic_write(path, text.getvalue().encode())
 
 
 def write_all_text_files(folder: Path, evaluations: Mapping[str, Evaluation]) -> None:
@@ -80,22 +80,22 @@ def write_all_text_files(folder: Path, evaluations: Mapping[str, Evaluation]) ->
 
 
 def write_text_files(folder: Path, evaluation: Evaluation) -> None:
-    """eval_bdry.txt, eval_bdry_thr.txt, eval_bdry_img.txt and one <picture>_ev1.txt each."""
+    """eval_bdry.txt, eval_bdry_thr.txt, eval_bdry_img.txt and one <image>_ev1.txt each."""
     summary, curve = evaluation.summary, evaluation.summary.curve
     best = summary.ods_point
     ois = (summary.ois_recall, summary.ois_precision, summary.ois)
-    write_whole(
+    atomic_write(
         folder / "eval_bdry.txt", _rows([(best.threshold, best.recall, best.precision, best.f, *ois, summary.ap)])
     )
-    write_whole(
+    atomic_write(
         folder / "eval_bdry_thr.txt", _rows(zip(curve.thresholds, curve.recall, curve.precision, curve.f, strict=True))
     )
-    points = [(k, p.threshold, p.recall, p.precision, p.f) for k, p in enumerate(summary.pictures, start=1)]
-    write_whole(folder / "eval_bdry_img.txt", _rows(points))
-    for name, scored in evaluation.pictures.items():
+    points = [(k, p.threshold, p.recall, p.precision, p.f) for k, p in enumerate(summary.images, start=1)]
+    atomic_write(folder / "eval_bdry_img.txt", _rows(points))
+    for name, scored in evaluation.images.items():
         c = scored.counts
         columns = (c.thresholds, c.matched_truth, c.all_truth, c.matched_prediction, c.all_prediction)
-        write_whole(folder / f"{name}_ev1.txt", _rows(zip(*columns, strict=True)))
+        atomic_write(folder / f"{name}_ev1.txt", _rows(zip(*columns, strict=True)))
 
 
 def _rows(rows: Iterable[Iterable[float]]) -> bytes:

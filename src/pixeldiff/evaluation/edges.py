@@ -1,10 +1,10 @@
-"""A whole data set through the benchmark: pictures in parallel, results kept, the sum at the end.
+"""A whole data set through the benchmark: images in parallel, results kept, the sum at the end.
 
     result = evaluate_edges("edges/", "BSDS500/groundTruth/test")
     result.summary.ods, result.summary.ois
 
-Pictures are scored in threads: nearly all the time goes into kernels that release the GIL. Each picture's counts depend
-on that picture alone and are summed in the order of the names, so that results do not depend on how many there are.
+Images are scored in threads: nearly all the time goes into kernels that release the GIL. Each image's counts depend
+on that image alone and are summed in the order of the names, so that results do not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.data import bsds
-from pixeldiff.data.lists import find_root, refuse_missing, shortened
+from pixeldiff.data.lists import check_files_exist, find_root, shortened
 from pixeldiff.data.maps import ArrayMap, DetectedMap, EdgeMap, average, find_maps
-from pixeldiff.data.truth import Mask, Truth, find_truth
+from pixeldiff.data.truth import GroundTruth, Mask, find_ground_truth
 from pixeldiff.edgemap import PAPER_SCALES, to_mask
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress, edge_report
 from pixeldiff.evaluation.edge_cache import Cache, Scored
 from pixeldiff.figures import check_plot
-from pixeldiff.files import refuse_existing
+from pixeldiff.files import check_overwrite
 from pixeldiff.machine import cores
-from pixeldiff.metrics.edges import BSDS_MAX_DIST, Summary, crispness, evaluate_image, summarise
+from pixeldiff.metrics.edges import BSDS_MAX_DIST, Summary, crispness, evaluate_image, summarize
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A data set scored; pictures in the order of their names."""
+    """A data set scored; images in the order of their names."""
 
     settings: Settings
-    pictures: dict[str, Scored]
+    images: dict[str, Scored]
     summary: Summary
 
     @property
     def crispness(self) -> float:
-        """Average crispness over the pictures."""
-        return float(np.mean([scored.crispness for scored in self.pictures.values()]))
+        """Average crispness over the images."""
+        return float(np.mean([scored.crispness for scored in self.images.values()]))
 
 
 class _Truth(Protocol):
@@ -91,7 +91,7 @@ class _Truth(Protocol):
 
 
 @dataclass(frozen=True)
-class ArrayTruth:
+class ArrayGroundTruth:
     masks: Sequence[NDArray[Any]]
 
     def load(self) -> list[Mask]:
@@ -103,7 +103,7 @@ class ArrayTruth:
 
 def evaluate_edges(
     maps: str | os.PathLike[str] | Mapping[str, NDArray[Any] | EdgeMap],
-    truth: str | os.PathLike[str] | Mapping[str, Sequence[NDArray[Any]] | Truth],
+    truth: str | os.PathLike[str] | Mapping[str, Sequence[NDArray[Any]] | GroundTruth],
     settings: Settings | None = None,
     *,
     threads: int | None = None,
@@ -114,35 +114,35 @@ def evaluate_edges(
     """Score edge maps against their truth.
 
     `maps` is a folder of .png, .npy or .mat files or a dict name -> array in [0, 1]. `truth` is anything that
-    `find_truth` reads or a dict name -> list of masks, one per annotator. `cache` is a file that keeps each picture's
-    counts: a repeated run does only what is new. `progress(done, all)` is called after each picture. `each` scores them
-    elsewhere than in threads.
+    `find_ground_truth` reads or a dict name -> list of masks, one per annotator. `cache` is a file that keeps each
+    image's counts: a repeated run does only what is new. `progress(done, all)` is called after each image. `each`
+    scores them elsewhere than in threads.
     """
     found_maps = _as_maps(maps)
     found_truth = _as_truth(truth)
-    _refuse_unpaired(found_maps, found_truth)
+    _check_unpaired(found_maps, found_truth)
     settings = settings or Settings()
     kept = Cache(Path(cache) if cache is not None else None)
     jobs = {name: (found_maps[name], found_truth[name]) for name in sorted(found_maps)}
-    pictures: dict[str, Scored] = {}
+    images: dict[str, Scored] = {}
 
     def work(name: str) -> tuple[str, Scored]:
         return _score(name, *jobs[name], settings, kept)
 
     for name, (key, scored) in (each or InThreads(threads or cores()))(work, list(jobs)):
-        pictures[name] = scored
+        images[name] = scored
         if kept.path is not None and key not in kept.lines:
             kept.put(key, name, scored)
         if progress is not None:
-            progress(len(pictures), len(jobs))
-    if not any(scored.peak > 0 for scored in pictures.values()):
+            progress(len(images), len(jobs))
+    if not any(scored.peak > 0 for scored in images.values()):
         raise UserError("every map is all zero; check what wrote them")
-    ordered = {name: pictures[name] for name in jobs}
-    return Evaluation(settings, ordered, summarise(scored.counts for scored in ordered.values()))
+    ordered = {name: images[name] for name in jobs}
+    return Evaluation(settings, ordered, summarize(scored.counts for scored in ordered.values()))
 
 
 def _score(name: str, edge_map: EdgeMap, truth: _Truth, settings: Settings, kept: Cache) -> tuple[str, Scored]:
-    """A picture's counts, kept or new, and the key to keep them under."""
+    """An image's counts, kept or new, and the key to keep them under."""
     key = "" if kept.path is None else kept.key(edge_map.digest(), truth.digest(), asdict(settings))
     if (found := kept.get(key, settings.thresholds)) is not None:
         return key, found
@@ -170,23 +170,23 @@ def _as_maps(maps: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Edge
 
 def _as_truth(truth: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, _Truth]:
     if not isinstance(truth, Mapping):
-        return dict(find_truth(Path(truth)))
-    return {name: one if isinstance(one, Truth) else ArrayTruth(one) for name, one in truth.items()}
+        return dict(find_ground_truth(Path(truth)))
+    return {name: one if isinstance(one, GroundTruth) else ArrayGroundTruth(one) for name, one in truth.items()}
 
 
-def _refuse_unpaired(maps: Mapping[str, EdgeMap], truth: Mapping[str, _Truth]) -> None:
+def _check_unpaired(maps: Mapping[str, EdgeMap], truth: Mapping[str, _Truth]) -> None:
     missing, extra = sorted(set(truth) - set(maps)), sorted(set(maps) - set(truth))
     if not missing and not extra:
         return
     parts = []
     if missing:
-        parts.append(f"{len(missing)} pictures have truth but no map: {shortened(missing)}")
+        parts.append(f"{len(missing)} images have truth but no map: {shortened(missing)}")
     if extra:
         parts.append(f"{len(extra)} maps have no truth: {shortened(extra)}")
-    raise UserError("; ".join(parts) + "; a map has the name of its picture")
+    raise UserError("; ".join(parts) + "; a map has the name of its image")
 
 
-# --- the verb ----------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Options:
 
     maps: tuple[Path, ...] = field(default=(), metadata={"argument": True})
     truth: Path | None = field(
-        default=None, metadata={"help": "Folder of .mat or .png, PICTURES:LABELS, pair list or JSON list."}
+        default=None, metadata={"help": "Folder of .mat or .png, IMAGES:LABELS, pair list or JSON list."}
     )
     split: str | None = field(default=None, metadata={"help": f"BSDS500: {', '.join(bsds.SPLITS)}. [default: {SPLIT}]"})
     average: tuple[Path, Path] | None = field(
@@ -211,7 +211,7 @@ class Options:
     thresholds: int = field(
         default=99, metadata={"least": 1, "most": 10_000, "help": "How many, evenly spaced in 0 to 1."}
     )
-    flip: bool = field(default=False, metadata={"help": "Average a network's maps with those of mirror images."})
+    flip: bool = field(default=False, metadata={"help": "Average a network's maps with those of horizontal flips."})
     multi_scale: bool = field(
         default=False, metadata={"help": "Average a network's maps at half, full and one and a half size."}
     )
@@ -219,10 +219,10 @@ class Options:
         default=None, metadata={"kind": "file", "help": "Draw the curve (precision-recall, ROC): .png, .svg or .pdf."}
     )
     text_files: Path | None = field(
-        default=None, metadata={"kind": "folder", "help": "Write eval_bdry*.txt and <picture>_ev1.txt."}
+        default=None, metadata={"kind": "folder", "help": "Write eval_bdry*.txt and <image>_ev1.txt."}
     )
-    per_picture: Path | None = field(
-        default=None, metadata={"kind": "file", "help": "Write the best point of each picture as CSV."}
+    per_image: Path | None = field(
+        default=None, metadata={"kind": "file", "help": "Write the best point of each image as CSV."}
     )
     force: bool = field(default=False, metadata={"help": "Score maps and truth that look inverted as they are."})
 
@@ -245,13 +245,13 @@ def prepare(options: Options, asked: Asked) -> Job:
 
 def _check_outputs(options: Options, overwrite: bool) -> None:
     """Mistakes that would only show after the work, or replace something."""
-    for file in (options.per_picture, options.plot):
+    for file in (options.per_image, options.plot):
         if file is not None:
             if not file.parent.is_dir():
                 raise UserError(f"no folder {file.parent} to write {file.name} into; make it first")
-            refuse_existing(file, overwrite)
-    if options.per_picture is not None and options.per_picture.suffix.lower() != ".csv":
-        raise UserError(f"{options.per_picture} is to hold CSV; give a name that ends in .csv")
+            check_overwrite(file, overwrite)
+    if options.per_image is not None and options.per_image.suffix.lower() != ".csv":
+        raise UserError(f"{options.per_image} is to hold CSV; give a name that ends in .csv")
     folder = options.text_files
     if folder is not None and folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise UserError(f"{folder} holds files already; give another folder or --overwrite")
@@ -259,11 +259,11 @@ def _check_outputs(options: Options, overwrite: bool) -> None:
         check_plot(options.plot)
 
 
-def _find_truths(options: Options, asked: Asked) -> dict[str, Truth]:
+def _find_truths(options: Options, asked: Asked) -> dict[str, GroundTruth]:
     if options.truth is not None:
         if options.split is not None:
             raise UserError("--split is a part of BSDS500, and --truth names the truth itself; leave one of them out")
-        return find_truth(options.truth)
+        return find_ground_truth(options.truth)
     if asked.data is None:
         raise UserError("what is the truth? give --truth FOLDER_OR_LIST, or --dataset bsds500 --data FOLDER")
     if asked.dataset != "bsds500":
@@ -278,8 +278,8 @@ class Job:
     options: Options
     asked: Asked
     settings: Settings
-    truths: dict[str, Truth]
-    streams: int  # a picture per core
+    truths: dict[str, GroundTruth]
+    streams: int  # an image per core
 
     def run(self, network: Network | None, progress: Progress) -> Outcome:
         results = {}
@@ -330,24 +330,24 @@ class Job:
 
     def _detected(self, network: Network) -> dict[str, EdgeMap]:
         """What a network sees, at full size."""
-        pictures = {name: one.picture for name, one in self.truths.items() if one.picture is not None}
-        if len(pictures) < len(self.truths):
+        images = {name: one.image for name, one in self.truths.items() if one.image is not None}
+        if len(images) < len(self.truths):
             raise UserError(
-                "this truth does not name its pictures; use --truth PICTURES:LABELS, a pair list, or "
+                "this truth does not name its images; use --truth IMAGES:LABELS, a pair list, or "
                 "--dataset bsds500 --data FOLDER"
             )
-        refuse_missing(Path("the data set"), pictures.values())
+        check_files_exist(Path("the data set"), images.values())
         options = self.options
         detect = partial(
             network.run, size="full", scales=PAPER_SCALES if options.multi_scale else None, flip=options.flip
         )
         how = network.sha256 + " flip" * options.flip + " multi-scale" * options.multi_scale
-        return {name: DetectedMap(detect, path, how) for name, path in pictures.items()}
+        return {name: DetectedMap(detect, path, how) for name, path in images.items()}
 
     def _write(self, results: dict[str, Evaluation]) -> None:
         options = self.options
-        if options.per_picture is not None:
-            edge_report.write_csv(options.per_picture, results)
+        if options.per_image is not None:
+            edge_report.write_csv(options.per_image, results)
         if options.text_files is not None:
             edge_report.write_all_text_files(options.text_files, results)
         if options.plot is not None:

@@ -15,8 +15,8 @@ from pixeldiff.data.faces import Item, Pairs, read_pairs
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress
 from pixeldiff.figures import COLOURS, check_plot, save_figure
-from pixeldiff.files import refuse_existing
-from pixeldiff.metrics.faces import roc, summarise
+from pixeldiff.files import check_overwrite
+from pixeldiff.metrics.faces import roc, summarize
 
 _BATCH = 16
 _MOST_FRAMES = 100  # of a video, evenly spaced
@@ -26,8 +26,8 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Options:
-    """How well a network tells whether two pictures show one person, on a published list of pairs or your own
-    (pairs: lines "picture picture 1" or "... 0" in FOLDER/pairs.txt)."""
+    """How well a network tells whether two images show one person, on a published list of pairs or your own
+    (pairs: lines "image image 1" or "... 0" in FOLDER/pairs.txt)."""
 
     lists: Path | None = field(
         default=None, metadata={"kind": "folder", "help": "Where the lists of pairs are, if not in --data."}
@@ -39,9 +39,9 @@ class Options:
 
 def prepare(options: Options, asked: Asked) -> Job:
     if asked.data is None:
-        raise UserError("where are the pictures? give --data FOLDER, that of the data set")
+        raise UserError("where are the images? give --data FOLDER, that of the data set")
     if options.plot is not None:
-        refuse_existing(options.plot, asked.overwrite)
+        check_overwrite(options.plot, asked.overwrite)
         check_plot(options.plot)
     return Job(options, asked.dataset, read_pairs(asked.dataset, asked.data, options.lists), asked.threads, asked.each)
 
@@ -51,7 +51,7 @@ class Job:
     options: Options
     dataset: str
     pairs: Pairs
-    streams: int  # workers go from picture to picture, each with a thread
+    streams: int  # workers go from image to image, each with a thread
     each: Each | None = None
 
     def run(self, network: Network | None, progress: Progress) -> Outcome:
@@ -60,7 +60,7 @@ class Job:
         tick = progress(network.name, len(self.pairs.items))
         vectors, whole = embed_items(network.run, self.pairs.items, self.streams, tick, self.each)
         scores = cosines(vectors, self.pairs)
-        found = summarise(scores, self.pairs.same, self.pairs.folds)
+        found = summarize(scores, self.pairs.same, self.pairs.folds)
         if self.options.plot is not None:
             plot_roc(self.options.plot, {network.name: (scores, self.pairs.same)})
         result = {"name": network.name, "dataset": self.dataset, **found, "without_face": whole}
@@ -78,7 +78,7 @@ def _table(result: dict[str, Any]) -> list[str]:
         f"  {result['pairs']:5}",
     ]
     if result["without_face"]:
-        lines.append(f"in {result['without_face']} pictures no face was found; they were taken whole")
+        lines.append(f"in {result['without_face']} images no face was found; they were taken whole")
     return lines
 
 
@@ -95,7 +95,7 @@ def embed_items(
     tick: Callable[[int], None] = lambda done: None,
     each: Each | None = None,
 ) -> tuple[Vectors, int]:
-    """A unit vector per item, and in how many pictures no face was found. A video is the mean of its frames."""
+    """A unit vector per item, and in how many images no face was found. A video is the mean of its frames."""
 
     def embed(start: int) -> tuple[list[Vectors], int]:
         faces, sizes, whole = [], [], 0
@@ -126,10 +126,10 @@ def _mean(vectors: Vectors) -> Vectors:
 
 
 def _face(network: Any, path: Path) -> tuple[NDArray[np.uint8], bool]:
-    """The aligned face of a picture and True, or the whole picture in that size and False: every pair counts."""
-    picture = image.read8(path)
-    face: NDArray[np.uint8] | None = network.find(picture)
-    return (image.as_8_bit(image.reduce(picture, image.FACE)), False) if face is None else (face, True)
+    """The aligned face of an image and True, or the full image in that size and False: every pair counts."""
+    pixels = image.read8(path)
+    face: NDArray[np.uint8] | None = network.find(pixels)
+    return (image.as_8_bit(image.reduce(pixels, image.FACE)), False) if face is None else (face, True)
 
 
 def plot_roc(path: Path, curves: dict[str, tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:

@@ -5,7 +5,7 @@ The ONNX graph computes only what the fused edge map needs: folded kernels, the 
 
     edges = sigmoid(b + sum_k upsample(w_k * side_k)).
 
-Input `image`: float32 (N, 3, H, W), normalised RGB, any N, H, W. Output `edges`: (N, 1, H, W) in [0, 1]. The outputs
+Input `image`: float32 (N, 3, H, W), normalized RGB, any N, H, W. Output `edges`: (N, 1, H, W) in [0, 1]. The outputs
 `side_1` .. `side_4` are the side logits at their stage's resolution, by-products that cost nothing.
 """
 
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.files import whole
+from pixeldiff.files import atomic_path
 from pixeldiff.image import FloatMap
 from pixeldiff.models.pidinet import PiDiNet, upsample
 from pixeldiff.models.saving import describe_model, load_with_description, save_model
@@ -45,7 +45,7 @@ def align_channels(model: nn.Module, block: int = 8) -> nn.Module:
             continue
         depthwise = conv.groups == conv.in_channels > 1
         assert depthwise or conv.groups == 1
-        # Few channels (the picture's 3, attention's 4, a map's 1) are no block and stay.
+        # Few channels (the image's 3, attention's 4, a map's 1) are no block and stay.
         outputs, inputs = (n if n < block else -(-n // block) * block for n in (conv.out_channels, conv.in_channels))
         wide = nn.Conv2d(
             inputs,
@@ -93,7 +93,7 @@ class EdgeGraph(nn.Module):
 
 
 def export_weights(source: str | Path, destination: str | Path, pattern: str | None = None) -> float:
-    """A weights file (or a shipped network's name) to `destination`; returns the largest deviation seen."""
+    """A weights file (or a pretrained model's name) to `destination`; returns the largest deviation seen."""
     model, described = load_with_description(source, pattern)
     if not isinstance(model, PiDiNet):
         raise UserError(f"{source} holds a {described['family']}; this export is for edge networks, PiDiNets")
@@ -104,9 +104,9 @@ def export_weights(source: str | Path, destination: str | Path, pattern: str | N
 
 def export_trained(model: PiDiNet, destination: str | Path, metadata: dict[str, Any]) -> float:
     """Write `model` as the .safetensors file that our own engine runs; the deviation as for `export_onnx`."""
-    from pixeldiff.runtime.networks import NativeNetwork
+    from pixeldiff.inference.backends import NativeNetwork
 
-    with whole(Path(destination), TRAINED, durable=True) as draft:
+    with atomic_path(Path(destination), TRAINED, durable=True) as draft:
         save_model(model, draft, metadata)
         return _checked(model, NativeNetwork(draft, describe_model(model, metadata), 1).run)
 
@@ -117,7 +117,7 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
 
     model = model.eval()
     described = {**describe_model(model, metadata), "tiles": tile_recipe(model)}
-    with whole(Path(destination), ".onnx", durable=True) as draft:
+    with atomic_path(Path(destination), ".onnx", durable=True) as draft:
         _write_graph(EdgeGraph(model).eval(), draft)
         proto = onnx.load(draft)
         onnx.helper.set_model_props(proto, {METADATA_KEY: json.dumps(described)})
@@ -126,8 +126,8 @@ def export_onnx(model: PiDiNet, destination: str | Path, metadata: dict[str, Any
 
 
 def tile_recipe(model: PiDiNet) -> dict[str, Any]:
-    """What the runtime needs to put a large picture together from windows: how far a pixel's influence reaches,
-    the grid of the poolings, and the fusion, which is done once for the whole picture."""
+    """What the runtime needs to put a large image together from windows: how far a pixel's influence reaches,
+    the grid of the poolings, and the fusion, which is done once for the full image."""
     reach = model.stem.pairs.support // 2
     furthest, step = 0, 1
     for stage, side in zip(model.stages, model.sides, strict=True):
@@ -149,7 +149,7 @@ def tile_recipe(model: PiDiNet) -> dict[str, Any]:
 
 
 def trace(graph: nn.Module, path: Path, outputs: tuple[str, ...], axes: dict[str, dict[int, str]]) -> None:
-    """Write a graph of (N, 3, H, W) pictures; `axes` names the sizes that may change."""
+    """Write a graph of (N, 3, H, W) images; `axes` names the sizes that may change."""
     # The tracing exporter: ten times quicker than the newer one here, a graph as good, and no further dependency.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -172,16 +172,16 @@ def _write_graph(graph: EdgeGraph, path: Path) -> None:
 
 
 def _session(path: Path) -> Callable[[FloatMap], FloatMap]:
-    from pixeldiff.runtime.engine import onnxruntime
+    from pixeldiff.inference.onnx_session import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # small pictures; waiting threads would cost more than they help
+    options.intra_op_num_threads = 1  # small images; waiting threads would cost more than they help
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda batch: session.run(["edges"], {"image": batch})[0]
 
 
 def _checked(model: PiDiNet, run: Callable[[FloatMap], FloatMap]) -> float:
-    """Largest difference of probabilities on seeded noise of even and odd sizes, one and two pictures; an error if it
+    """Largest difference of probabilities on seeded noise of even and odd sizes, one and two images; an error if it
     exceeds PARITY."""
     generator = torch.Generator().manual_seed(0)
     worst = 0.0

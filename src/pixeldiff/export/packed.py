@@ -16,15 +16,15 @@ from safetensors.numpy import save_file
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.files import whole
+from pixeldiff.files import atomic_path
+from pixeldiff.inference.packed import PackedNetwork
+from pixeldiff.inference.packed_file import FORMAT, FlattenLinear, read_packed
 from pixeldiff.machine import cores
 from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
 from pixeldiff.models.saving import describe_model, load_with_description, make_readable
 from pixeldiff.models.sphereface import SphereFace
 from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU
-from pixeldiff.runtime.packed import PackedNetwork
-from pixeldiff.runtime.packed_file import FORMAT, FlattenLinear, read_packed
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.images import normalize
 from pixeldiff.weights.description import METADATA_KEY
 
 PARITY = 1e-3  # largest difference of logits, or of unit vectors, between the network and its packed file
@@ -35,7 +35,7 @@ Packed = list[tuple[Table, Arrays]]  # layer by layer
 
 
 def export_packed(source: str | Path, destination: str | Path, pattern: str | None = None) -> float:
-    """A weights file (or a shipped network's name) to a .pdn file; returns its largest deviation."""
+    """A weights file (or a pretrained model's name) to a .pdn file; returns its largest deviation."""
     model, described = load_with_description(source, pattern)
     return pack_model(model, destination, described)
 
@@ -44,7 +44,7 @@ def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None
     """Write `model` as a .pdn file and return its largest deviation; an error if that exceeds PARITY."""
     layers, arrays = pack_layers(model)
     described = _describe(describe_model(model, metadata), layers)
-    with whole(Path(destination), ".pdn", durable=True) as draft:
+    with atomic_path(Path(destination), ".pdn", durable=True) as draft:
         save_file(arrays, draft, {METADATA_KEY: json.dumps(described)})
         deviation = _deviation(model, draft)
         if not deviation <= PARITY:
@@ -116,7 +116,7 @@ def _describe(said: Table, layers: list[Table]) -> Table:
         "version": 2 if layers[-1]["op"] == "flatten_linear" else 1,  # the first that has what it needs
         "name": said.get("name", "network"),
         "task": said["task"],
-        "licence": said.get("licence", "not stated"),
+        "license": said.get("license", "not stated"),
         "labels": labels,
         "preprocessing": said["preprocessing"],
         "layers": layers,
@@ -197,10 +197,10 @@ def _branches(conv: BinaryPDConv2d) -> Arrays:
 
 
 def _deviation(model: nn.Module, path: Path) -> float:
-    """Largest difference on seeded noise, smoothed so that differences of neighbours vary.
+    """Largest difference on seeded noise, smoothed so that differences of neighbors vary.
 
-    Of eight pictures the worst two do not count: torch's last bit, which changes with its threads, turns a sign now and
-    then, and that picture is off by 1e-2. What is packed wrongly is wrong in all of them.
+    Of eight images the worst two do not count: torch's last bit, which changes with its threads, turns a sign now and
+    then, and that image is off by 1e-2. What is packed wrongly is wrong in all of them.
     """
     file = read_packed(path)
     seen = file.preprocessing
@@ -211,8 +211,8 @@ def _deviation(model: nn.Module, path: Path) -> float:
     training = model.training
     model.eval()
     with torch.no_grad():
-        expected = model(normalise(pixels, seen.mean, seen.std)).numpy()
+        expected = model(normalize(pixels, seen.mean, seen.std)).numpy()
     model.train(training)
     length = np.linalg.norm(expected, axis=1, keepdims=True) if isinstance(file.layers[-1], FlattenLinear) else 1.0
-    away = np.abs((PackedNetwork(file, cores())(seen.normalise(batch)) - expected) / length).max(1)
+    away = np.abs((PackedNetwork(file, cores())(seen.normalize(batch)) - expected) / length).max(1)
     return float(np.sort(away)[-3])

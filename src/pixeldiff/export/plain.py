@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixeldiff.export.onnx import OPSET
+from pixeldiff.inference.onnx_session import open_session
 from pixeldiff.models import create_model, list_models
 from pixeldiff.models.pidinet import PiDiNet
 from pixeldiff.models.saving import save_model
 from pixeldiff.nn.layers import fuse
-from pixeldiff.runtime.engine import open_session
 from pixeldiff.weights import canonical_name, cards
 
 
@@ -45,8 +45,8 @@ class TorchNetwork:
         return result
 
 
-def contenders(name: str, threads: int, folder: Path) -> dict[str, Any]:
-    """What else runs the edge network of that name, each taking a normalised batch; nothing for other words."""
+def baselines(name: str, threads: int, folder: Path) -> dict[str, Any]:
+    """What else runs the edge network of that name, each taking a normalized batch; nothing for other words."""
     key = canonical_name(name)
     if key not in list_models() or not isinstance(model := create_model(key), PiDiNet):
         return {}
@@ -81,11 +81,15 @@ def write_random(name: str, folder: Path) -> Path | None:
     if key in cards() or key not in list_models():
         return None
     path = folder / f"{key}.safetensors"
-    save_model(settle(create_model(key)), path, {"licence": "Apache-2.0", "note": "random weights, for timing only"})
+    save_model(
+        calibrate_batch_norm(create_model(key)),
+        path,
+        {"license": "Apache-2.0", "note": "random weights, for timing only"},
+    )
     return path
 
 
-def settle(model: nn.Module) -> nn.Module:
+def calibrate_batch_norm(model: nn.Module) -> nn.Module:
     """A network of random weights whose batch norms have seen something: else the numbers of a deep one grow without
     bounds, and no export would agree with it."""
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]

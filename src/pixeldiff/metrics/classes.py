@@ -32,6 +32,6 @@ def check(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> None:
         raise UserError(f"labels are numbers of classes from 0, got {labels.dtype} values from {labels.min()}")
     if logits.shape[1] <= labels.max():
         raise UserError(
-            f"the network tells {logits.shape[1]} classes apart, the pictures have {labels.max() + 1} or more; "
+            f"the network tells {logits.shape[1]} classes apart, the images have {labels.max() + 1} or more; "
             "score it on the data it was trained for"
         )

@@ -1,12 +1,12 @@
 """The boundary benchmark of the Berkeley Segmentation Data Set: edge maps against human annotators.
 
-    counts = [evaluate_image(edge_map, truths) for edge_map, truths in pictures]
-    summary = summarise(counts)                      # .ods .ois .ap .r50 .curve
+    counts = [evaluate_image(edge_map, truths) for edge_map, truths in images]
+    summary = summarize(counts)                      # .ods .ois .ap .r50 .curve
 
-Per picture: non-maximum suppression, 8 bit, thresholds k / (K + 1) tested with >=, thinning, and a one-to-one
+Per image: non-maximum suppression, 8 bit, thresholds k / (K + 1) tested with >=, thinning, and a one-to-one
 matching with each annotator within max_dist * image diagonal: most pairs, then least distance (native/edges/match.hpp).
 Recall counts truth pixels over all annotators; precision counts predicted pixels that any annotator confirms.
-Counts add up over pictures: sum(counts) is the data set.
+Counts add up over images: sum(counts) is the data set.
 
 Martin, Fowlkes, Malik, "Learning to detect natural image boundaries using local brightness, color, and texture
 cues", PAMI 2004; Arbelaez et al., "Contour detection and hierarchical image segmentation", PAMI 2011.
@@ -52,7 +52,7 @@ def lowest_levels(values: Floats) -> list[int]:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one picture (or a sum of pictures) contributes; one entry per threshold."""
+    """What one image (or a sum of images) contributes; one entry per threshold."""
 
     thresholds: Floats
     matched_truth: Ints
@@ -62,7 +62,7 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         if not np.array_equal(self.thresholds, other.thresholds):
-            raise UserError("counts of different thresholds do not add up; evaluate all pictures with the same ones")
+            raise UserError("counts of different thresholds do not add up; evaluate all images with the same ones")
         return Counts(
             self.thresholds,
             self.matched_truth + other.matched_truth,
@@ -146,7 +146,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Summary:
-    """The scores of a data set. ODS: one threshold for all. OIS: the best threshold of each picture."""
+    """The scores of a data set. ODS: one threshold for all. OIS: the best threshold of each image."""
 
     ods: float
     ois: float
@@ -155,23 +155,23 @@ class Summary:
     ods_point: Point
     ois_recall: float
     ois_precision: float
-    curve: Counts  # the sum over pictures, with .recall, .precision and .f
-    pictures: tuple[Point, ...]  # the best point of each
+    curve: Counts  # the sum over images, with .recall, .precision and .f
+    images: tuple[Point, ...]  # the best point of each
 
 
-def summarise(counts: Iterable[Counts]) -> Summary:
-    """Scores from the counts of each picture."""
-    pictures = list(counts)
-    if not pictures:
-        raise UserError("nothing to summarise: no pictures were evaluated")
-    total: Counts = sum(pictures)  # type: ignore[assignment]
+def summarize(counts: Iterable[Counts]) -> Summary:
+    """Scores from the counts of each image."""
+    images = list(counts)
+    if not images:
+        raise UserError("nothing to summarize: no images were evaluated")
+    total: Counts = sum(images)  # type: ignore[assignment]
     if not total.all_truth.any():
         raise UserError("no truth marks a boundary; check what wrote the labels: black, bright where boundaries are")
     best = best_point(total)
-    # OIS: the first best threshold of each picture, not interpolated; its counts are summed.
-    chosen = [int(np.argmax(c.f)) for c in pictures]
+    # OIS: the first best threshold of each image, not interpolated; its counts are summed.
+    chosen = [int(np.argmax(c.f)) for c in images]
     matched_truth, all_truth, matched_prediction, all_prediction = (
-        sum(int(getattr(c, name)[k]) for c, k in zip(pictures, chosen, strict=True))
+        sum(int(getattr(c, name)[k]) for c, k in zip(images, chosen, strict=True))
         for name in ("matched_truth", "all_truth", "matched_prediction", "all_prediction")
     )
     ois_recall, ois_precision = matched_truth / max(all_truth, 1), matched_prediction / max(all_prediction, 1)
@@ -184,12 +184,12 @@ def summarise(counts: Iterable[Counts]) -> Summary:
         ois_recall=ois_recall,
         ois_precision=ois_precision,
         curve=total,
-        pictures=tuple(best_point(c) for c in pictures),
+        images=tuple(best_point(c) for c in images),
     )
 
 
 def best_point(counts: Counts) -> Point:
-    """The largest F, on 100 points of the line between each two neighbouring thresholds."""
+    """The largest F, on 100 points of the line between each two neighboring thresholds."""
     part = np.linspace(0, 1, 100)[None, :]
 
     def between(values: Floats) -> Floats:

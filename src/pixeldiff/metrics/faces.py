@@ -93,7 +93,7 @@ def fold_accuracies(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]
     return np.array(found)
 
 
-def summarise(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]) -> dict[str, Any]:
+def summarize(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]) -> dict[str, Any]:
     """The numbers above, under their names."""
     scores, same = _checked(scores, same)
     false, true, _ = roc(scores, same)

@@ -1,7 +1,7 @@
 """Networks by name.
 
 A family is a module with VARIANTS (name -> config dataclass), build(config), TASK, and preprocessing(config), which is
-how its networks see pictures unless their weights say otherwise. Weight files name their family as FAMILIES does.
+how its networks see images unless their weights say otherwise. Weight files name their family as FAMILIES does.
 """
 
 from __future__ import annotations

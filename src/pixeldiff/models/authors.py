@@ -1,4 +1,4 @@
-"""The .pth files of the paper's authors (research-only licence): read when a user has them, never shipped.
+"""The .pth files of the paper's authors (research-only license): read when a user has them, never shipped.
 
 Their names become ours, their variant is inferred from shapes and its pattern from the weights that have died.
 """
@@ -31,7 +31,7 @@ def read_authors(path: Path, pattern: str | None = None) -> tuple[PiDiNetConfig,
     """The network in a file and its tensors under our names and in our layout; `pattern` as in `infer_config`."""
     state = _read(path)
     config = infer_config(state, pattern)
-    # The authors keep the 8 live radial weights at indices 1..8; ours sit at their pixel, with the centre resting.
+    # The authors keep the 8 live radial weights at indices 1..8; ours sit at their pixel, with the center resting.
     for key, letter in zip(_pattern_keys(), config.pattern, strict=True):
         if letter == "r":
             flat = state[key].flatten(2)
@@ -85,7 +85,7 @@ def _pattern_keys() -> list[str]:
 def infer_config(state: dict[str, Tensor], pattern: str | None = None) -> PiDiNetConfig:
     """The variant of an authors' file from its shapes, and the pattern from its dead weights.
 
-    Adam with weight decay drives a weight without gradient to zero: the centre for central and angular differences,
+    Adam with weight decay drives a weight without gradient to zero: the center for central and angular differences,
     index 0 for radial ones (authors' layout), none for vanilla. Central and angular look alike; if more than one
     published pattern fits, the caller has to name it.
     """
@@ -115,6 +115,6 @@ def _infer_pattern(kernels: list[Tensor]) -> str:
 
 def _could_be(letter: str, kernel: Tensor) -> bool:
     size = kernel.flatten(2).abs().mean((0, 1))
-    # Exactly zero in depthwise layers; in the stem rounding noise keeps the centre at 0.15 of the largest.
+    # Exactly zero in depthwise layers; in the stem rounding noise keeps the center at 0.15 of the largest.
     dead = [i for i in range(9) if size[i] < 0.25 * size.max()]
     return dead == {"c": [4], "a": [4], "r": [0], "v": []}[letter]

@@ -155,7 +155,7 @@ class BinaryUnit(nn.Module):
 
 
 class BiPiDiNet(nn.Module):
-    """Class logits of normalised RGB pictures, (N, 3, H, W)."""
+    """Class logits of normalized RGB images, (N, 3, H, W)."""
 
     def __init__(self, config: BiPiDiNetConfig | None = None) -> None:
         super().__init__()
@@ -251,4 +251,4 @@ def build(config: BiPiDiNetConfig) -> BiPiDiNet:
 def preprocessing(config: BiPiDiNetConfig) -> dict[str, Any]:
     if config.stem == "cifar":
         return image.preprocessing(size=SIDE, crop=1.0)
-    return image.preprocessing(size=224, crop=image.CENTRE)
+    return image.preprocessing(size=224, crop=image.CENTER)

@@ -22,7 +22,7 @@ PRELU_FLOPS = 1
 
 
 def count_layers(model: nn.Module, height: int, width: int | None = None) -> list[LayerRecord]:
-    """One record per layer with weights, in the order in which they run, for one RGB picture."""
+    """One record per layer with weights, in the order in which they run, for one RGB image."""
     width = height if width is None else width
     if min(height, width) < 1:
         raise UserError(f"the input size is at least 1, got {height}x{width}")
@@ -38,7 +38,7 @@ def count_layers(model: nn.Module, height: int, width: int | None = None) -> lis
         with torch.no_grad():
             shapes(torch.empty(1, 3, height, width, device="meta"))
     except RuntimeError as error:  # a pooling that leaves nothing
-        raise UserError(f"a picture of {height}x{width} is too small for this network ({error})") from error
+        raise UserError(f"an image of {height}x{width} is too small for this network ({error})") from error
     return records
 
 

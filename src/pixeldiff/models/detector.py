@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.models.ghostnet import STRIDES, GhostBody, GhostNet, check_differences, depthwise, initialise
+from pixeldiff.models.ghostnet import STRIDES, GhostBody, GhostNet, check_differences, depthwise, initialize
 
-TASK = "boxes"
+TASK = "objects"
 SIZE = 256  # pixels of the long side that a network sees, unless its weights say otherwise
 PRIOR = 0.01  # probability of a class at a point before training, or the many empty points would drown the others
 FURTHEST = 5.0  # of the logarithms: 148 strides
@@ -44,7 +44,7 @@ class DetectorConfig:
             )
 
 
-VARIANTS = {"ghostnet_boxes": DetectorConfig()}
+VARIANTS = {"ghostnet_objects": DetectorConfig()}
 
 
 def _separable(channels: int, kernel: int = 5) -> nn.Sequential:
@@ -60,7 +60,7 @@ def _separable(channels: int, kernel: int = 5) -> nn.Sequential:
 
 
 class Detector(nn.Module):
-    """Class logits and distances of normalised RGB pictures (N, 3, H, W), H and W multiples of 32."""
+    """Class logits and distances of normalized RGB images (N, 3, H, W), H and W multiples of 32."""
 
     def __init__(self, config: DetectorConfig | None = None) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Detector(nn.Module):
         self.heads = nn.ModuleList(nn.Sequential(_separable(wide), _separable(wide)) for _ in STRIDES)
         self.outputs = nn.ModuleList(nn.Conv2d(wide, config.classes + 4, 1) for _ in STRIDES)
         for part in (self.laterals, self.smooth, self.heads):
-            initialise(part)
+            initialize(part)
         for output in self.outputs:
             assert isinstance(output, nn.Conv2d)
             assert output.bias is not None
@@ -96,8 +96,8 @@ class Detector(nn.Module):
             flat = own.flatten(2).transpose(1, 2)
             logits.append(flat[..., : self.config.classes])
             away = flat[..., self.config.classes :].clamp(max=FURTHEST).exp() * stride
-            centre = points(own, stride)
-            boxes.append(torch.cat([centre - away[..., :2], centre + away[..., 2:]], -1))
+            center = points(own, stride)
+            boxes.append(torch.cat([center - away[..., :2], center + away[..., 2:]], -1))
         return torch.cat(logits, 1), torch.cat(boxes, 1)
 
     def start_from(self, classifier: GhostNet) -> None:
@@ -106,7 +106,7 @@ class Detector(nn.Module):
 
 
 def points(of: Tensor, stride: int) -> Tensor:
-    """Where the points of a map are in the picture, (h * w, 2): x, y."""
+    """Where the points of a map are in the image, (h * w, 2): x, y."""
     ones = of[:1, :1].detach().clamp(1.0, 1.0)  # not arange: a graph that makes arrays of any size is not opened
     return torch.stack([(ones.cumsum(axis).flatten() - 0.5) * stride for axis in (3, 2)], -1)
 

@@ -1,9 +1,9 @@
-"""An edge network as a part of somebody's PyTorch program: pictures B x C x H x W in [0, 1] in, maps out.
+"""An edge network as a part of somebody's PyTorch program: images B x C x H x W in [0, 1] in, maps out.
 
 edges = EdgeModule("tiny").to(device)
-maps = edges(pictures)                  # B x 1 x H x W in [0, 1], on the same device, with gradients
+maps = edges(images)                  # B x 1 x H x W in [0, 1], on the same device, with gradients
 
-Colours are RGB; one channel is taken as grey. The network sees every pixel: resize large photos first, as
+Colors are RGB; one channel is taken as gray. The network sees every pixel: resize large photos first, as
 EdgeDetector does, which also reads files and is quicker on a CPU.
 """
 
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from pixeldiff.errors import UserError
 from pixeldiff.models.pidinet import TASK, PiDiNet
 from pixeldiff.models.saving import load_with_description
-from pixeldiff.weights import refuse_other_task
+from pixeldiff.weights import check_task
 
 
 class EdgeModule(nn.Module):
-    """Normalises as the weights say, runs the network, and turns logits into maps; `source` as for load_model."""
+    """Normalizes as the weights say, runs the network, and turns logits into maps; `source` as for load_model."""
 
     mean: Tensor
     std: Tensor
@@ -29,7 +29,7 @@ class EdgeModule(nn.Module):
     def __init__(self, source: str | Path = "tiny") -> None:
         super().__init__()
         network, described = load_with_description(source)
-        refuse_other_task(source, described["task"], TASK)
+        check_task(source, described["task"], TASK)
         assert isinstance(network, PiDiNet)
         self.network = network
         seen = described["preprocessing"]
@@ -37,29 +37,29 @@ class EdgeModule(nn.Module):
         self.register_buffer("std", torch.tensor(seen["std"]).view(1, 3, 1, 1))
         self.eval()
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        if pictures.dim() != 4 or pictures.shape[1] not in (1, 3) or not pictures.is_floating_point():
-            given = f"{pictures.dtype} {tuple(pictures.shape)}"
-            raise UserError(f"pictures are floats B x 3 x H x W or B x 1 x H x W in [0, 1], not {given}")
-        _check_range(pictures.detach())
-        logits: Tensor = self.network((pictures - self.mean) / self.std)
+    def forward(self, images: Tensor) -> Tensor:
+        if images.dim() != 4 or images.shape[1] not in (1, 3) or not images.is_floating_point():
+            given = f"{images.dtype} {tuple(images.shape)}"
+            raise UserError(f"images are floats B x 3 x H x W or B x 1 x H x W in [0, 1], not {given}")
+        _check_range(images.detach())
+        logits: Tensor = self.network((images - self.mean) / self.std)
         return logits.sigmoid()
 
 
-def _check_range(pictures: Tensor) -> None:
+def _check_range(images: Tensor) -> None:
     """Raise an error if numbers lie outside [0, 1]; pass while a graph is recorded, and where there are shapes only."""
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if recorded or (pictures.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if recorded or (images.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
-    if pictures.is_meta or not pictures.numel():
+    if images.is_meta or not images.numel():
         return
     try:
-        low, high = (float(end) for end in pictures.aminmax())
+        low, high = (float(end) for end in images.aminmax())
     except RuntimeError:  # under vmap, and of fake tensors, there are no numbers to look at
         return
-    rounding = max(1e-6, torch.finfo(pictures.dtype).eps)
+    rounding = max(1e-6, torch.finfo(images.dtype).eps)
     if not (low >= -rounding and high <= 1 + rounding):  # also catches nan
         raise UserError(
-            f"pictures have values from {low:.4g} to {high:.4g}, expected [0, 1]: divide levels by 255, and leave the "
+            f"images have values from {low:.4g} to {high:.4g}, expected [0, 1]: divide levels by 255, and leave the "
             "normalization to EdgeModule"
         )

@@ -21,7 +21,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.models.bipidinet import check_kind
 from pixeldiff.nn.layers import check_share, replace_convs
 
-TASK = "boxes"  # as the body of a detector; no shipped task runs float classifiers
+TASK = "objects"  # as the body of a detector; no shipped task runs float classifiers
 # kernel, channels between the Ghost modules, channels, squeeze-and-excitation, stride
 BOTTLENECKS = (
     (3, 16, 16, False, 1),
@@ -138,7 +138,7 @@ class Bottleneck(nn.Module):
 
 
 class GhostBody(nn.Module):
-    """Maps of normalised RGB pictures at strides 8, 16 and 32."""
+    """Maps of normalized RGB images at strides 8, 16 and 32."""
 
     def __init__(self, kind: str, share: float, width: float) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class GhostBody(nn.Module):
             self.blocks.append(Bottleneck(before, divisible(middle * width), after, kernel, squeezes, stride))
             before = after
         self.channels = tuple(divisible(BOTTLENECKS[end][2] * width) for end in ENDS)
-        initialise(self)
+        initialize(self)
         if share:
             replace_convs(self, kind, share, lambda name, conv: name.endswith("cheap.0"))
 
@@ -166,7 +166,7 @@ class GhostBody(nn.Module):
         return maps
 
 
-def initialise(module: nn.Module) -> None:
+def initialize(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
@@ -177,7 +177,7 @@ def initialise(module: nn.Module) -> None:
 
 
 class GhostNet(nn.Module):
-    """Class logits of normalised RGB pictures, (N, 3, H, W)."""
+    """Class logits of normalized RGB images, (N, 3, H, W)."""
 
     def __init__(self, config: GhostNetConfig | None = None) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class GhostNet(nn.Module):
         self.tail = nn.Sequential(nn.Conv2d(self.body.channels[-1], tail, 1, bias=False), nn.BatchNorm2d(tail))
         self.hidden = nn.Conv2d(tail, HIDDEN, 1)
         self.head = nn.Linear(HIDDEN, config.classes)
-        initialise(self.tail)
+        initialize(self.tail)
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.tail(self.body(x)[-1])).mean((2, 3), keepdim=True)
@@ -201,4 +201,4 @@ def build(config: GhostNetConfig) -> GhostNet:
 
 
 def preprocessing(config: GhostNetConfig) -> dict[str, Any]:
-    return image.preprocessing(size=224, crop=image.CENTRE)
+    return image.preprocessing(size=224, crop=image.CENTER)

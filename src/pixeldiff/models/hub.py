@@ -21,7 +21,7 @@ from typing import Any
 from torch import nn
 
 from pixeldiff.errors import MissingExtra, UserError
-from pixeldiff.files import write_whole
+from pixeldiff.files import atomic_write
 from pixeldiff.models.saving import describe_model, load_described, save_model
 
 CONFIG = "config.json"
@@ -33,7 +33,7 @@ PIPELINES = {
     "edges": "image-to-image",
     "classes": "image-classification",
     "faces": "image-feature-extraction",
-    "boxes": "object-detection",
+    "objects": "object-detection",
 }
 
 
@@ -47,8 +47,8 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
         raise UserError(f"cannot make the folder {folder} ({error.strerror}); choose another place") from error
     save_model(model, folder / WEIGHTS)
     if not (folder / CARD).exists():
-        write_whole(folder / CARD, card(described).encode())
-    write_whole(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
+        atomic_write(folder / CARD, card(described).encode())
+    atomic_write(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
 
 
 def from_pretrained(source: str | Path) -> nn.Module:
@@ -107,9 +107,9 @@ from pixeldiff import from_pretrained
 model = from_pretrained("this folder, or its name on the hub")
 ```
 
-Configuration: `{json.dumps(size)}`. Pictures are RGB, normalised with `{json.dumps(described["preprocessing"])}`.
+Configuration: `{json.dumps(size)}`. Images are RGB, normalized with `{json.dumps(described["preprocessing"])}`.
 
-To be said by its author: what it was trained on and under which licence, its scores and how they were measured, and
+To be said by its author: what it was trained on and under which license, its scores and how they were measured, and
 what it must not be used for.
 """
 

@@ -104,7 +104,7 @@ class SideBranch(nn.Module):
 
 
 class PiDiNet(nn.Module):
-    """Edge logits of normalised RGB pictures, (N, 3, H, W) with H and W at least 8 (the three poolings)."""
+    """Edge logits of normalized RGB images, (N, 3, H, W) with H and W at least 8 (the three poolings)."""
 
     def __init__(self, config: PiDiNetConfig | None = None) -> None:
         super().__init__()

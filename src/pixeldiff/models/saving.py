@@ -1,6 +1,6 @@
 """Weight files of the torch world: safetensors with the network's description inside.
 
-save_model(model, "runs/tiny/best.safetensors", {"licence": ...})
+save_model(model, "runs/tiny/best.safetensors", {"license": ...})
 model = load_model("runs/tiny/best.safetensors")            # network and weights from one file
 model = load_model("table5_pidinet.pth")                    # the authors' file, variant inferred
 """
@@ -19,12 +19,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.files import whole
+from pixeldiff.files import atomic_path
 from pixeldiff.models import FAMILIES, build_from_config, family_of
 from pixeldiff.models.authors import read_authors
 from pixeldiff.models.pidinet import PiDiNet
 from pixeldiff.weights import trained
 from pixeldiff.weights.description import AUTHORS, METADATA_KEY, read_json
+from pixeldiff.weights.metadata import migrate
 
 DTYPES = ("F16", "BF16", "F32", "F64", "I64")  # of tensors in our files; the last counts batches
 
@@ -33,13 +34,13 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
     """Write weights and their description as one safetensors file, whole or not at all."""
     described = describe_model(model, metadata)
     state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
-    with whole(Path(path), durable=True) as unfinished:
+    with atomic_path(Path(path), durable=True) as unfinished:
         save_file(state, unfinished, {METADATA_KEY: json.dumps(described)})
         make_readable(unfinished)
 
 
 def describe_model(model: nn.Module, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a file says of a network: its task, how it sees pictures, `metadata`, and what builds it again.
+    """What a file says of a network: its task, how it sees images, `metadata`, and what builds it again.
 
     An error if family and config would build another one.
     """
@@ -73,7 +74,7 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
         text = (file.metadata() or {}).get(METADATA_KEY)
     if text is None:
         raise UserError(f"{path} is a safetensors file, but not one of pixeldiff's (no {METADATA_KEY!r} metadata)")
-    described = read_json(text, path)
+    described = migrate(read_json(text, path))
     if not {"family", "config"} <= described.keys():
         raise UserError(f"{path} is a packed network, which only runs; give its .safetensors file")
     return described

@@ -100,7 +100,7 @@ class FloatPair(nn.Module):
 
 
 class SphereFace(nn.Module):
-    """Embeddings of normalised aligned faces, (N, 3, 112, 96)."""
+    """Embeddings of normalized aligned faces, (N, 3, 112, 96)."""
 
     def __init__(self, config: SphereFaceConfig | None = None) -> None:
         super().__init__()

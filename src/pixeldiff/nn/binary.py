@@ -108,12 +108,12 @@ class BinaryPDConv2d(nn.Module):
         y = RPReLU(BN(d)) + RPReLU(BN(v))                    activation="branch", as the paper's formula is written
 
     d and v are integers: d sums c * P products of +1 and -1 at every pixel, v as many as the kernel has pixels
-    inside the map. Output pixel (y, x) is centred on input pixel (stride * y, stride * x), output sides are
+    inside the map. Output pixel (y, x) is centerd on input pixel (stride * y, stride * x), output sides are
     ceil(side / stride). With share 0 only v and its norm exist, with share 1 only d.
 
     `clip` bounds the straight-through gradient of both signs. `fixed_lbp` ("random" or "uniform") draws the
     difference weights once from LBP codes and never trains them. `binary_weights=False` keeps the weights real and
-    binarises activations only, the first stage of two-stage training.
+    binarizes activations only, the first stage of two-stage training.
     """
 
     def __init__(
@@ -161,14 +161,14 @@ class BinaryPDConv2d(nn.Module):
             _fix_lbp(self.difference_weight, fixed_lbp)
 
     def branches(self, x: Tensor) -> Iterator[Tensor]:
-        """The normalised branches: differences first, then plain pixels; one or both."""
+        """The normalized branches: differences first, then plain pixels; one or both."""
         first, rest = x.split([self.differing, self.in_channels - self.differing], dim=1)
         if self.difference_weight is not None and self.difference_norm is not None:
-            weight = self._binarised(self.difference_weight)
+            weight = self._binarized(self.difference_weight)
             sums = binary_pdc(first, weight, self.kind, self.stride, self.clip, self.kernel_size)
             yield self.difference_norm(sums)
         if self.weight is not None and self.norm is not None:
-            weight = self._binarised(self.weight)
+            weight = self._binarized(self.weight)
             yield self.norm(binary_conv2d(rest, weight, self.stride, self.clip))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class BinaryPDConv2d(nn.Module):
         y: Tensor = self.activations[0](branches[0] + branches[1])
         return y
 
-    def _binarised(self, weight: Tensor) -> Tensor:
+    def _binarized(self, weight: Tensor) -> Tensor:
         return sign(weight, self.clip) if self.binary_weights else weight
 
     def extra_repr(self) -> str:

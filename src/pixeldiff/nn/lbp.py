@@ -1,6 +1,6 @@
 """Local binary patterns of 3x3 kernels: codes, transitions and uniform patterns. NumPy only.
 
-The 8 signs round the centre, read anticlockwise from the pixel to its right, are a code of 8 bits (+1 is bit 1).
+The 8 signs round the center, read anticlockwise from the pixel to its right, are a code of 8 bits (+1 is bit 1).
 A code is uniform if the circle changes between 0 and 1 at most twice (Ojala et al. 2002, 58 of the 256 codes).
 The paper writes "at most 4" (198 codes) but also counts p + 1 = 9 uniform patterns up to rotation, which is at most 2.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# Where each bit's weight sits among the 8 of a 3x3 kernel without its centre in row order:
+# Where each bit's weight sits among the 8 of a 3x3 kernel without its center in row order:
 #   0 1 2        3 2 1
 #   3 . 4  bits  4 . 0
 #   5 6 7        5 6 7
@@ -19,7 +19,7 @@ CODES = 256
 
 
 def lbp_codes(kernels: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Codes of binary or latent kernels: (..., 8) in row order without the centre, or (..., 3, 3)."""
+    """Codes of binary or latent kernels: (..., 8) in row order without the center, or (..., 3, 3)."""
     if kernels.shape[-2:] == (3, 3):
         kernels = np.delete(kernels.reshape(*kernels.shape[:-2], 9), 4, axis=-1)
     if kernels.shape[-1] != len(RING):

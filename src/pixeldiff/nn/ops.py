@@ -93,7 +93,7 @@ class _RadialDepthwise(torch.autograd.Function):
             outer = _depthwise_gradients(_grids(gradient), _grids(x), weight, (False, True))[1]
             inner = _depthwise_gradients(gradient, x, weight, (False, True))[1]
             to_weight = outer - inner
-            to_weight[:, :, 1, 1] = 0.0  # the centre weight rests
+            to_weight[:, :, 1, 1] = 0.0  # the center weight rests
         return to_x, to_weight
 
 
@@ -127,7 +127,7 @@ class _Sign(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, clip: float) -> Tensor:
         ctx.save_for_backward(x)
         ctx.clip = clip
-        # Adding 0 turns -0 into +0, so that copysign, one vectorised pass, gives +1 for both.
+        # Adding 0 turns -0 into +0, so that copysign, one vectorized pass, gives +1 for both.
         return torch.copysign(torch.ones((), dtype=x.dtype, device=x.device), x + 0.0)
 
     @staticmethod
@@ -192,7 +192,7 @@ def _shifted(padded: Tensor, offset: Offset, radius: int, stride: int) -> Tensor
 def pixel_differences(x: Tensor, pairs: PixelPairs, stride: int = 1) -> Tensor:
     """The planes x_i - x'_i, (N, P * C, ceil(H / stride), ceil(W / stride)); plane i * C + c is pair i of channel c.
 
-    Output pixel (y, x) is centred on input pixel (stride * y, stride * x). Pixels outside the map are 0.
+    Output pixel (y, x) is centerd on input pixel (stride * y, stride * x). Pixels outside the map are 0.
     """
     result: Tensor = _Differences.apply(x, pairs, stride)  # type: ignore[no-untyped-call]
     return result

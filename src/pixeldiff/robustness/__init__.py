@@ -1,7 +1,7 @@
-"""Damaged pictures, and what networks make of them: one module per task, found in the table of tasks. No torch.
+"""Corrupted images, and what networks make of them: one module per task, found in the table of tasks. No torch.
 
 LAYOUT                              how the paper lays out the task's table
-prepare(data, seed, limit, threads) finds the pictures -> a Scorer
+prepare(data, seed, limit, threads) finds the images -> a Scorer
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 Scores = dict[str, float]
 Condition = tuple[str, int]  # kind, severity
-Tick = Callable[[int], None]  # hears how many more pictures are done
+Tick = Callable[[int], None]  # hears how many more images are done
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ class Layout:
 
 
 class Scorer(Protocol):
-    """Scores networks on the pictures of one data set."""
+    """Scores networks on the images of one data set."""
 
     @property
-    def source(self) -> str: ...  # what the pictures are, for the file
+    def source(self) -> str: ...  # what the images are, for the file
 
     @property
     def kinds(self) -> Sequence[str]: ...  # if none are named
 
     @property
-    def has_clean(self) -> bool: ...  # whether the undamaged pictures are there, too
+    def has_clean(self) -> bool: ...  # whether the uncorrupted images are there, too
 
     @property
-    def streams(self) -> int: ...  # how many pictures a network will be given at once
+    def streams(self) -> int: ...  # how many images a network will be given at once
 
     @property
-    def pictures(self) -> int: ...
+    def images(self) -> int: ...
 
     def __call__(self, condition: Condition, networks: Mapping[str, Any], tick: Tick) -> dict[str, Scores]:
         """name -> score -> number"""

@@ -37,14 +37,14 @@ def prepare(data: Path | None, seed: int, limit: int | None, threads: int) -> Sc
     if (root / "labels.npy").exists():
         return Scorer(PublishedCifarC(root, limit))
     test = cifar.read_cifar100(root, "test")
-    return Scorer(DamagedPictures(test.pictures[:limit], test.labels[:limit], seed))
+    return Scorer(CorruptedImages(test.images[:limit], test.labels[:limit], seed))
 
 
 @dataclass
-class DamagedPictures:
-    """Pictures of one size (N x H x W x 3, uint8) and their labels, corrupted on the fly."""
+class CorruptedImages:
+    """Images of one size (N x H x W x 3, uint8) and their labels, corrupted on the fly."""
 
-    pictures: Array
+    images: Array
     labels: Array
     seed: int = 0
     has_clean: bool = True
@@ -58,8 +58,8 @@ class DamagedPictures:
 
     def batches(self, condition: Condition, size: int) -> Iterator[tuple[Array, Array]]:
         for start in range(0, len(self), size):
-            pictures = self.pictures[start : start + size]
-            damaged = [damage(picture, condition, self.seed + start + i) for i, picture in enumerate(pictures)]
+            images = self.images[start : start + size]
+            damaged = [damage(image, condition, self.seed + start + i) for i, image in enumerate(images)]
             yield np.stack(damaged), self.labels[start : start + size]
 
 
@@ -87,13 +87,13 @@ class PublishedCifarC:
 
     def batches(self, condition: Condition, size: int) -> Iterator[tuple[Array, Array]]:
         kind, severity = condition
-        pictures = self._read(kind)
-        if pictures.shape != (self.size * len(SEVERITIES), 32, 32, 3) or pictures.dtype != np.uint8:
-            raise UserError(f"{kind}.npy holds {pictures.dtype} {pictures.shape}, not the test set five times")
+        images = self._read(kind)
+        if images.shape != (self.size * len(SEVERITIES), 32, 32, 3) or images.dtype != np.uint8:
+            raise UserError(f"{kind}.npy holds {images.dtype} {images.shape}, not the test set five times")
         first = (severity - 1) * self.size
         for start in range(0, len(self), size):
             stop = min(start + size, len(self))
-            yield np.asarray(pictures[first + start : first + stop]), self.labels[start:stop]
+            yield np.asarray(images[first + start : first + stop]), self.labels[start:stop]
 
     def _read(self, name: str) -> Array:
         return read_npy(self.folder / f"{name}.npy", mapped=True)
@@ -101,7 +101,7 @@ class PublishedCifarC:
 
 @dataclass
 class Scorer:
-    data: DamagedPictures | PublishedCifarC
+    data: CorruptedImages | PublishedCifarC
     batch: int = 250
     streams: int = 1  # a batch takes all cores
 
@@ -118,14 +118,14 @@ class Scorer:
         return self.data.has_clean
 
     @property
-    def pictures(self) -> int:
+    def images(self) -> int:
         return len(self.data)
 
     def __call__(self, condition: Condition, networks: Mapping[str, Any], tick: Tick) -> dict[str, Scores]:
         right = dict.fromkeys(networks, 0)
-        for pictures, labels in self.data.batches(condition, self.batch):
+        for images, labels in self.data.batches(condition, self.batch):
             for name, network in networks.items():
-                scores = network.logits(pictures)
+                scores = network.logits(images)
                 right[name] += top_hits(scores, labels, 1)
             tick(len(labels))
-        return {name: {"top1": 100 * n / self.pictures} for name, n in right.items()}
+        return {name: {"top1": 100 * n / self.images} for name, n in right.items()}

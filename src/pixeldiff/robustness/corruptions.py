@@ -1,10 +1,10 @@
-"""The 15 common corruptions of a picture, 5 severities each: noise, blur, weather and digital damage.
+"""The 15 common corruptions of an image, 5 severities each: noise, blur, weather and digital damage.
 
 corrupt(image, severity=3, corruption_name="fog", seed=0)      # uint8 in, uint8 of the same shape out
 
 Hendrycks and Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations", ICLR
 2019. PARAMETERS holds their published numbers: those of ImageNet-C, used at any size, and those of CIFAR-C, used for
-pictures of exactly 32 x 32. Lengths are in pixels. One seed gives one result, and the same random draws at each
+images of exactly 32 x 32. Lengths are in pixels. One seed gives one result, and the same random draws at each
 severity where the parameters allow it. Like the published data, motion blur is one-sided and results are cut to 8 bit,
 not rounded. Unlike them, frost is made here instead of photographed, and glass blur really swaps pixels, as the paper
 says (the published code copies: it assigns through two views of one array).
@@ -65,7 +65,7 @@ PARAMETERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     ),
-    # mean and deviation of the noise, zoom, threshold, radius and deviation of the motion, share of the picture
+    # mean and deviation of the noise, zoom, threshold, radius and deviation of the motion, share of the image
     "snow": (
         (
             (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
@@ -82,7 +82,7 @@ PARAMETERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
             (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
         ),
     ),
-    # weight of the picture, weight of the frost
+    # weight of the image, weight of the frost
     "frost": (
         ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
         ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
@@ -94,17 +94,17 @@ PARAMETERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     ),
     # added to the value of HSV, in [0, 1]
     "brightness": ((0.1, 0.2, 0.3, 0.4, 0.5), (0.05, 0.1, 0.15, 0.2, 0.3)),
-    # what is left of the distance to the mean colour
+    # what is left of the distance to the mean color
     "contrast": ((0.4, 0.3, 0.2, 0.1, 0.05), (0.75, 0.5, 0.4, 0.3, 0.15)),
     # largest jitter of the affine map, height and smoothness of the displacement. The first column is not ImageNet-C's:
-    # its levels 1 and 2 (and CIFAR-C's) jitter the whole picture, and lie farther from it than levels 3 to 5. These
-    # are of Michaelis et al., "Benchmarking robustness in object detection", 2019, shares of the picture's height
+    # its levels 1 and 2 (and CIFAR-C's) jitter the full image, and lie farther from it than levels 3 to 5. These
+    # are of Michaelis et al., "Benchmarking robustness in object detection", 2019, shares of the image's height
     # (jitter, displacement) and of its sides (smoothness).
     "elastic_transform": (
         ((0, 0.0625, 0.01), (0, 0.08125, 0.01), (0, 0.10625, 0.01), (0, 0.125, 0.01), (0, 0.15, 0.01)),
         ((0.08, 0, 0), (0.07, 0.05, 0.2), (0.06, 0.08, 0.06), (0.05, 0.1, 0.04), (0.03, 0.1, 0.03)),
     ),
-    # side of the small picture
+    # side of the small image
     "pixelate": ((0.6, 0.5, 0.4, 0.3, 0.25), (0.95, 0.9, 0.85, 0.75, 0.65)),
     # quality
     "jpeg_compression": ((25, 18, 15, 10, 7), (80, 65, 58, 50, 40)),
@@ -192,7 +192,7 @@ def _motion_blur(image: Array, level: tuple[int, float], rng: Generator) -> Arra
 
 
 def _zoom(image: Array, factor: float) -> Array:
-    """The middle of a picture enlarged to its size, bilinear, corners on corners."""
+    """The middle of an image enlarged to its size, bilinear, corners on corners."""
     for axis in (0, 1):
         size = image.shape[axis]
         crop = int(np.ceil(size / factor))
@@ -220,8 +220,8 @@ def _snow(image: Array, level: tuple[float, ...], rng: Generator) -> Array:
     flakes = _zoom(rng.standard_normal(image.shape[:2], np.float32) * deviation + mean, zoom)
     flakes = (255 * np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)).astype(np.uint8)
     flakes = _smear(flakes, int(radius), smear, degrees=rng.uniform(-135, -45))[..., None]
-    grey = image @ np.array([0.299, 0.587, 0.114], np.float32)
-    pale = np.maximum(image, 1.5 * grey[..., None] + 127.5)
+    gray = image @ np.array([0.299, 0.587, 0.114], np.float32)
+    pale = np.maximum(image, 1.5 * gray[..., None] + 127.5)
     return share * image + (1 - share) * pale + flakes + flakes[::-1, ::-1]
 
 
@@ -234,7 +234,7 @@ def _frost_texture(index: int, side: int) -> Array:
     """Ice on a window, uint8: needles in six directions, at two sizes, thick here and thin there, dark between.
 
     The mean light is 45 of 255: with much brighter ice the published weights would bring level 4 back towards the
-    picture (0.7 picture + 0.7 frost at level 3, 0.65 + 0.7 at level 4).
+    image (0.7 image + 0.7 frost at level 3, 0.65 + 0.7 at level 4).
     """
     if side != FROST_SIDE:
         texture = Image.fromarray(_frost_texture(index, FROST_SIDE))
@@ -262,7 +262,7 @@ def _frost_texture(index: int, side: int) -> Array:
 
 def _frost(image: Array, level: tuple[float, float], rng: Generator) -> Array:
     height, width = image.shape[:2]
-    # CIFAR-C shrinks the texture to a fifth; a picture larger than the texture gets it enlarged.
+    # CIFAR-C shrinks the texture to a fifth; an image larger than the texture gets it enlarged.
     side = FROST_SIDE // 5 if _is_tiny(image) else max(FROST_SIDE, height + 1, width + 1)
     texture = _frost_texture(int(rng.integers(FROST_TEXTURES)), side)
     top, left = rng.integers(0, (side - height, side - width))
@@ -278,11 +278,11 @@ def _fractal(side: int, decay: float, rng: Generator) -> Array:
         fine = np.empty((n, n))
         fine[::2, ::2] = grid
         rows = grid + np.roll(grid, -1, 0)
-        centre = (rows + np.roll(rows, -1, 1)) / 4 + rng.uniform(-size, size, grid.shape)
-        fine[1::2, 1::2] = centre
-        across = grid + np.roll(grid, -1, 1) + centre + np.roll(centre, 1, 0)
+        center = (rows + np.roll(rows, -1, 1)) / 4 + rng.uniform(-size, size, grid.shape)
+        fine[1::2, 1::2] = center
+        across = grid + np.roll(grid, -1, 1) + center + np.roll(center, 1, 0)
         fine[::2, 1::2] = across / 4 + rng.uniform(-size, size, grid.shape)
-        fine[1::2, ::2] = (rows + centre + np.roll(centre, 1, 1)) / 4 + rng.uniform(-size, size, grid.shape)
+        fine[1::2, ::2] = (rows + center + np.roll(center, 1, 1)) / 4 + rng.uniform(-size, size, grid.shape)
         grid, size = fine, size / decay**2
     low, high = grid.min(), grid.max()
     result: Array = (grid - low) / max(high - low, 1e-12)
@@ -300,7 +300,7 @@ def _fog(image: Array, level: tuple[float, float], rng: Generator) -> Array:
 
 
 def _brightness(image: Array, amount: float, rng: Generator) -> Array:
-    # With hue and saturation kept, RGB is proportional to the value of HSV, the largest channel; black turns grey.
+    # With hue and saturation kept, RGB is proportional to the value of HSV, the largest channel; black turns gray.
     value = image.max(-1, keepdims=True) / 255
     raised = np.minimum(value + amount, 1)
     result: Array = np.where(value > 0, image * (raised / np.maximum(value, 1 / 255)), 255 * raised)
@@ -322,8 +322,8 @@ def _elastic_transform(image: Array, level: tuple[float, float, float], rng: Gen
     grid = np.mgrid[:height, :width].astype(np.float32)
     result = image.astype(np.float32)
     if jitter:
-        centre, third = np.array([height // 2, width // 2]), max(1, min(height, width) // 3)
-        corners = centre + third * np.array([[1, 1], [1, -1], [-1, -1]])
+        center, third = np.array([height // 2, width // 2]), max(1, min(height, width) // 3)
+        corners = center + third * np.array([[1, 1], [1, -1], [-1, -1]])
         moved = corners + rng.uniform(-jitter, jitter, (3, 2)) * height
         matrix = np.linalg.solve(np.c_[moved, np.ones(3)], corners)  # where each moved point came from
         result = _sample(result, np.tensordot(matrix[:2].T, grid, 1) + matrix[2][:, None, None], "mirror")
@@ -368,7 +368,7 @@ def get_corruption_names(subset: str = "common") -> list[str]:
 def corrupt(
     image: Array, severity: int = 1, corruption_name: str | None = None, corruption_number: int = -1, *, seed: int = 0
 ) -> Array:
-    """A damaged copy of a picture: uint8, H x W or H x W x 1 (grey) or H x W x 3 (RGB), any size.
+    """A damaged copy of an image: uint8, H x W or H x W x 1 (gray) or H x W x 3 (RGB), any size.
 
     The interface is that of the package `imagecorruptions`, for its 15 common corruptions, with a seed: a kind by its
     name or by its place among the names.
@@ -383,15 +383,15 @@ def corrupt(
     severity = int(severity)
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.size == 0:
-        raise UserError(f"a picture to corrupt is uint8 with at least one pixel, not {image.dtype} {image.shape}")
+        raise UserError(f"an image to corrupt is uint8 with at least one pixel, not {image.dtype} {image.shape}")
     if image.ndim not in (2, 3) or image.shape[2:] not in ((), (1,), (3,)):
-        raise UserError(f"a picture to corrupt is H x W, H x W x 1 or H x W x 3, not {image.shape}; drop the alpha")
-    # A grey picture is one channel of a grey RGB picture.
-    colour = image if image.shape[2:] == (3,) else np.repeat(image.reshape(*image.shape[:2], 1), 3, 2)
+        raise UserError(f"an image to corrupt is H x W, H x W x 1 or H x W x 3, not {image.shape}; drop the alpha")
+    # A gray image is one channel of a gray RGB image.
+    color = image if image.shape[2:] == (3,) else np.repeat(image.reshape(*image.shape[:2], 1), 3, 2)
     level = PARAMETERS[corruption_name][_is_tiny(image)][severity - 1]
     rng = np.random.default_rng((seed, KINDS.index(corruption_name)))
-    damaged = np.clip(_FUNCTIONS[corruption_name](colour, level, rng), 0, 255).astype(np.uint8)
-    return damaged if colour is image else damaged[..., 0].reshape(image.shape)
+    damaged = np.clip(_FUNCTIONS[corruption_name](color, level, rng), 0, 255).astype(np.uint8)
+    return damaged if color is image else damaged[..., 0].reshape(image.shape)
 
 
 def _is_tiny(image: Array) -> bool:

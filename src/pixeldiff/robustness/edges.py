@@ -1,4 +1,4 @@
-"""ODS and OIS of edge networks on damaged pictures of BSDS500 test."""
+"""ODS and OIS of edge networks on corrupted images of BSDS500 test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 
 from pixeldiff import image
 from pixeldiff.data import bsds
-from pixeldiff.data.lists import find_within, refuse_missing
-from pixeldiff.data.truth import Truth
-from pixeldiff.metrics.edges import Counts, evaluate_image, summarise
+from pixeldiff.data.lists import check_files_exist, find_within
+from pixeldiff.data.truth import GroundTruth
+from pixeldiff.metrics.edges import Counts, evaluate_image, summarize
 from pixeldiff.robustness import Condition, Layout, Scores, Tick
 from pixeldiff.robustness.corruptions import KINDS
 from pixeldiff.robustness.results import damage
 
 Array = np.ndarray[Any, Any]
-Sample = Callable[[], tuple[Array, Sequence[Array]]]  # reads a picture and its annotators' boundary maps
+Sample = Callable[[], tuple[Array, Sequence[Array]]]  # reads an image and its annotators' boundary maps
 
 LAYOUT = Layout(
     scores=("ods", "ois"),
@@ -35,15 +35,15 @@ LAYOUT = Layout(
 
 
 def prepare(data: Path | None, seed: int, limit: int | None, threads: int) -> Scorer:
-    """The test pictures of a BSDS500 folder, each read with its annotators' maps when it is its turn."""
+    """The test images of a BSDS500 folder, each read with its annotators' maps when it is its turn."""
     root = find_within(data, "BSDS500", bsds.ORIGIN)
-    pairs = [(one.picture, one) for one in bsds.find_split(root, "test").values() if one.picture is not None][:limit]
-    refuse_missing(root, [picture for picture, _ in pairs])
+    pairs = [(one.image, one) for one in bsds.find_split(root, "test").values() if one.image is not None][:limit]
+    check_files_exist(root, [image for image, _ in pairs])
     return Scorer([_reader(*pair) for pair in pairs], seed, threads)
 
 
-def _reader(picture: Path, truth: Truth) -> Sample:
-    return lambda: (image.read(picture), truth.load())
+def _reader(pixels: Path, truth: GroundTruth) -> Sample:
+    return lambda: (image.read(pixels), truth.load())
 
 
 @dataclass
@@ -56,22 +56,22 @@ class Scorer:
     has_clean: bool = True
 
     @property
-    def pictures(self) -> int:
+    def images(self) -> int:
         return len(self.samples)
 
     def __call__(self, condition: Condition, networks: Mapping[str, Any], tick: Tick) -> dict[str, Scores]:
         def one(number: int) -> list[Counts]:
-            picture, truths = self.samples[number]()
-            damaged = damage(picture, condition, self.seed + number)
+            image, truths = self.samples[number]()
+            damaged = damage(image, condition, self.seed + number)
             return [evaluate_image(network(damaged, size="full"), truths) for network in networks.values()]
 
         counts: list[list[Counts]] = []
         pool = ThreadPoolExecutor(self.streams)
         try:
-            for of_picture in pool.map(one, range(self.pictures)):
-                counts.append(of_picture)
+            for of_image in pool.map(one, range(self.images)):
+                counts.append(of_image)
                 tick(1)
         finally:
-            pool.shutdown(cancel_futures=True)  # a stopped run does not wait for the pictures not begun
-        summaries = [summarise(of_network) for of_network in zip(*counts, strict=True)]
+            pool.shutdown(cancel_futures=True)  # a stopped run does not wait for the images not begun
+        summaries = [summarize(of_network) for of_network in zip(*counts, strict=True)]
         return {name: {"ods": s.ods, "ois": s.ois} for name, s in zip(networks, summaries, strict=True)}

@@ -1,4 +1,4 @@
-"""Accuracy, in percent, of networks for faces on LFW's pairs, both pictures damaged after they are aligned."""
+"""Accuracy, in percent, of networks for faces on LFW's pairs, both images damaged after they are aligned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pixeldiff import image
 from pixeldiff.data.faces import ORIGINS, Pairs, read_pairs
 from pixeldiff.data.lists import find_within
-from pixeldiff.metrics.faces import summarise
+from pixeldiff.metrics.faces import summarize
 from pixeldiff.robustness import Condition, Layout, Scores, Tick
 from pixeldiff.robustness.corruptions import KINDS
 from pixeldiff.robustness.results import damage
@@ -64,13 +64,13 @@ class Scorer:
         return KINDS
 
     @property
-    def pictures(self) -> int:
+    def images(self) -> int:
         return len(self.pairs.items)
 
     def __call__(self, condition: Condition, networks: Mapping[str, Any], tick: Tick) -> dict[str, Scores]:
         vectors: dict[str, list[NDArray[np.float32]]] = {name: [] for name in networks}
-        for start in range(0, self.pictures, _BATCH):
-            part = range(start, min(start + _BATCH, self.pictures))
+        for start in range(0, self.images, _BATCH):
+            part = range(start, min(start + _BATCH, self.images))
             faces = [damage(self._face(i, networks), condition, self.seed + i) for i in part]
             for name, network in networks.items():
                 vectors[name].append(network.embed(np.stack(faces)))
@@ -81,13 +81,13 @@ class Scorer:
         """Aligned once, by whichever network comes first: all align alike."""
         path = self.pairs.items[number][0]
         if path not in self._faces:
-            picture = image.read8(path)
-            face = next(iter(networks.values())).find(picture)
-            whole = image.as_8_bit(image.reduce(picture, image.FACE))  # where there is none, as in eval
+            pixels = image.read8(path)
+            face = next(iter(networks.values())).find(pixels)
+            whole = image.as_8_bit(image.reduce(pixels, image.FACE))  # where there is none, as in eval
             self._faces[path] = whole if face is None else face
         return self._faces[path]
 
     def _accuracy(self, vectors: NDArray[np.float32]) -> float:
         scores = np.einsum("nd,nd->n", vectors[self.pairs.left], vectors[self.pairs.right])
-        accuracy: float = summarise(scores, self.pairs.same, self.pairs.folds)["accuracy"]
+        accuracy: float = summarize(scores, self.pairs.same, self.pairs.folds)["accuracy"]
         return accuracy

@@ -96,7 +96,7 @@ def in_words(found: Comparison, layout: Layout) -> str:
 
 
 def plot(results: Results, models: Sequence[str], grid: Sequence[Condition], path: Path) -> None:
-    """Bars per kind, one panel per severity, the clean score as a line of the model's colour."""
+    """Bars per kind, one panel per severity, the clean score as a line of the model's color."""
     check_plot(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -121,11 +121,11 @@ def _panel(
 ) -> None:
     width = 0.8 / len(models)
     for i, model in enumerate(models):
-        colour = COLOURS[i % len(COLOURS)]
+        color = COLOURS[i % len(COLOURS)]
         values = [results.cells.get((model, (kind, severity)), {}).get(metric, 0.0) for kind in kinds]
         places = [k + (i - (len(models) - 1) / 2) * width for k in range(len(kinds))]
-        axis.bar(places, values, width, color=colour, label=model)
+        axis.bar(places, values, width, color=color, label=model)
         if (model, CLEAN) in results.cells:
-            axis.axhline(results.cells[model, CLEAN][metric], color=colour, linewidth=0.8, linestyle="--")
+            axis.axhline(results.cells[model, CLEAN][metric], color=color, linewidth=0.8, linestyle="--")
     axis.set_xticks(range(len(kinds)), [SHORT[kind] for kind in kinds])
     axis.spines[["top", "right"]].set_visible(False)

@@ -1,7 +1,7 @@
-"""Scores of models on corrupted pictures: a table whose cells are filled one by one and kept in one JSON file.
+"""Scores of models on corrupted images: a table whose cells are filled one by one and kept in one JSON file.
 
 A cell is (model, kind, severity); ("clean", 0) is the undamaged data. All models of one (kind, severity) see the same
-damaged pictures, made on the fly with the seed `seed + number of the picture`. After each (kind, severity) the file is
+corrupted images, made on the fly with the seed `seed + number of the image`. After each (kind, severity) the file is
 replaced as a whole, so a stopped run goes on where it was. What a cell holds is the task's: robustness/<task>.py.
 """
 
@@ -23,7 +23,7 @@ from pixeldiff.tasks import find_task, load
 
 Array = np.ndarray[Any, Any]
 CLEAN: Condition = ("clean", 0)
-_HEAD = ("task", "data", "pictures", "seed", "models")
+_HEAD = ("task", "data", "images", "seed", "models")
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Results:
 
     task: str
     data: str
-    pictures: int
+    images: int
     seed: int
     models: dict[str, str]  # name -> sha256 of its file
     cells: dict[tuple[str, Condition], Scores] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Results:
         if not path.exists():
             return self
         old = self.load(path)
-        for name in ("task", "data", "pictures", "seed"):
+        for name in ("task", "data", "images", "seed"):
             if getattr(old, name) != getattr(self, name):
                 raise UserError(
                     f"{path} holds a run with {name} {getattr(old, name)!r}, this one has {getattr(self, name)!r}; "
@@ -107,7 +107,7 @@ def fill(
     score: Callable[[Condition, Sequence[str], Tick], dict[str, Scores]],
     save: Callable[[], None] = lambda: None,
     started: Callable[[Condition], None] = lambda condition: None,
-    tick: Tick = lambda pictures: None,
+    tick: Tick = lambda images: None,
 ) -> None:
     """Score what is missing for these models; `save` is called after each condition."""
     for condition in grid:

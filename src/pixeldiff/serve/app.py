@@ -1,7 +1,7 @@
 """The application: POST /api/edges, GET /api/models, GET /healthz, the page at /, OpenAPI at /openapi.json.
 
-Work is bounded: `streams` pictures are in the network at once, `queue` complete uploads may wait, more are told to come
-back (503 with Retry-After). A slow upload ends with 408, a picture that takes too long with 503. Nothing is written to
+Work is bounded: `streams` images are in the network at once, `queue` complete uploads may wait, more are told to come
+back (503 with Retry-After). A slow upload ends with 408, an image that takes too long with 503. Nothing is written to
 disk and no name from a client becomes a path: models are chosen from a list.
 """
 
@@ -26,12 +26,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from pixeldiff import __version__, weights
+from pixeldiff.detector import DEFAULT, TASK, EdgeDetector
 from pixeldiff.errors import UserError
-from pixeldiff.runtime.drawing import Options
-from pixeldiff.runtime.edges import DEFAULT, TASK, EdgeDetector
-from pixeldiff.runtime.formats import FORMATS
-from pixeldiff.runtime.sizes import seen_size
-from pixeldiff.serve.uploads import Refused, Room, decode, picture_bytes, read_body
+from pixeldiff.inference.sizes import input_size
+from pixeldiff.render.drawing import Options
+from pixeldiff.render.formats import FORMATS
+from pixeldiff.serve.uploads import RequestError, UploadBudget, decode, image_bytes, read_body
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {path.name: path for path in sorted(PAGE.iterdir())}
@@ -65,7 +65,7 @@ class Problem(BaseModel):
 class Model(BaseModel):
     name: str
     default: bool
-    licence: str | None = None
+    license: str | None = None
 
 
 class Health(BaseModel):
@@ -76,8 +76,8 @@ class Health(BaseModel):
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     408: {"model": Problem, "description": "The upload took too long."},
     413: {"model": Problem, "description": "More bytes or pixels than allowed."},
-    415: {"model": Problem, "description": "Not a picture."},
-    422: {"model": Problem, "description": "A damaged picture or a wrong option."},
+    415: {"model": Problem, "description": "Not an image."},
+    422: {"model": Problem, "description": "A corrupted image or a wrong option."},
     503: {"model": Problem, "description": "Too much to do; Retry-After says when to come back."},
 }
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -89,12 +89,12 @@ REQUEST_BODY = {
 
 
 def shipped() -> dict[str, Path]:
-    """The shipped networks that run here, by name, the usual one first."""
+    """The pretrained models that run here, by name, the usual one first."""
     files = weights.shipped(TASK)
     return {name: files[name] for name in sorted(files, key=lambda name: (name != DEFAULT, name))}
 
 
-class Desk:
+class JobQueue:
     """Takes jobs up to a bound and hands them to the workers; networks are opened when first asked for."""
 
     def __init__(self, models: Mapping[str, Path], streams: int, threads: int, queue: int) -> None:
@@ -106,7 +106,7 @@ class Desk:
         self._workers = ThreadPoolExecutor(streams, thread_name_prefix="edges")
         self._open: dict[str, EdgeDetector] = {}
         self._lock = Lock()
-        self.room = Room()
+        self.room = UploadBudget()
 
     def detector(self, name: str) -> EdgeDetector:
         with self._lock:
@@ -115,21 +115,21 @@ class Desk:
             return self._open[name]
 
     def work(self, content: bytes, model: str, options: Options, size: int | str | None) -> tuple[bytes, str]:
-        """From a picture file to the file of its edges, and the width and height at which the network saw it."""
-        picture = decode(content)
-        height, width = seen_size(picture.shape[:2], size)
+        """From an image file to the file of its edges, and the width and height at which the network saw it."""
+        image = decode(content)
+        height, width = input_size(image.shape[:2], size)
         try:
-            options.check_size(picture.shape)  # WebP has a largest side
-            edges = self.detector(model)(picture, scales=options.scales, thin=options.suppressed, size=size)
+            options.check_size(image.shape)  # WebP has a largest side
+            edges = self.detector(model)(image, scales=options.scales, thin=options.suppressed, size=size)
             return options.encode(edges), f"{width}x{height}"
         except UserError as error:
-            raise Refused(422, str(error)) from error
+            raise RequestError(422, str(error)) from error
         finally:
             if height * width > LARGE_PIXELS:
                 self.forget(model)
 
     def forget(self, name: str) -> None:
-        """Give memory back: a session keeps that of its largest picture, and a new one is open in no time."""
+        """Give memory back: a session keeps that of its largest image, and a new one is open in no time."""
         with self._lock:
             self._open.pop(name, None)
         _trim()
@@ -137,7 +137,7 @@ class Desk:
     def submit(self, content: bytes, model: str, options: Options, size: int | str | None) -> Future[tuple[bytes, str]]:
         """The job counts until it is done, even if nobody waits for it any more."""
         if self.pending >= self.limit:
-            raise Refused(503, f"{self.pending} pictures are waiting already; try again in a second")
+            raise RequestError(503, f"{self.pending} images are waiting already; try again in a second")
         job = self._workers.submit(self.work, content, model, options, size)
         self.pending += 1
         loop = asyncio.get_running_loop()
@@ -170,7 +170,7 @@ def create_app(
     `hosts` are the only names to answer to, any if empty: a page from elsewhere whose name was made to lead here (DNS
     rebinding) still says its own name.
     """
-    desk = Desk(models or shipped(), streams, threads, queue)
+    desk = JobQueue(models or shipped(), streams, threads, queue)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -189,8 +189,8 @@ def create_app(
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> Response:
+    @app.exception_handler(RequestError)
+    async def refused(request: Request, error: RequestError) -> Response:
         headers = {408: {"Connection": "close"}, 503: {"Retry-After": "1"}}
         return _problem(error.status, error.reason, headers.get(error.status))
 
@@ -236,14 +236,14 @@ def _add_pages(app: FastAPI) -> None:
         return FileResponse(PAGE_FILES[name])
 
 
-def _add_api(app: FastAPI, desk: Desk) -> None:
+def _add_api(app: FastAPI, desk: JobQueue) -> None:
     Name = Enum("Name", {f"m{k}": name for k, name in enumerate(desk.models)}, type=str)  # type: ignore[misc]
     default = Name(desk.default)
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz")
     async def healthz() -> Health:
-        """Whether the server answers, and how many pictures it has to do."""
+        """Whether the server answers, and how many images it has to do."""
         return Health(status="ok", pending=desk.pending)
 
     @app.head("/api/models", include_in_schema=False)
@@ -251,9 +251,9 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
     async def models() -> list[Model]:
         """The networks to choose from."""
         # A card speaks for the shipped file only, not for another one of that name.
-        licences = {path: weights.cards()[name].get("licence") for name, path in weights.shipped(TASK).items()}
+        licenses = {path: weights.cards()[name].get("license") for name, path in weights.shipped(TASK).items()}
         return [
-            Model(name=name, default=name == desk.default, licence=licences.get(path))
+            Model(name=name, default=name == desk.default, license=licenses.get(path))
             for name, path in desk.models.items()
         ]
 
@@ -272,18 +272,18 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
         ] = None,
         thin: Annotated[bool, Query(description="thin lines; one pixel wide with a threshold")] = False,
         invert: Annotated[bool, Query(description="dark edges on white")] = False,
-        size: Annotated[str | None, Query(description="longest side the network sees, in pixels, or full")] = None,
+        size: Annotated[str | None, Query(description="longer side the network sees, in pixels, or full")] = None,
     ) -> Response:
-        """The edges of a picture, sent as such or as a file in a form; the result has the picture's size."""
+        """The edges of an image, sent as such or as a file in a form; the result has the image's size."""
         if unknown := sorted(set(request.query_params) - OPTIONS):
-            raise Refused(422, f"there is no option {unknown[0]}; the options are {', '.join(sorted(OPTIONS))}")
+            raise RequestError(422, f"there is no option {unknown[0]}; the options are {', '.join(sorted(OPTIONS))}")
         options, longest = Options(format.value, thin, threshold, invert), _longest(size)
         content = await _received(request, desk.room)
         job = desk.submit(content, model.value, options, longest)
         try:
             result, seen = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
         except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
-            raise Refused(503, "the picture takes too long; scale it down or try again later") from error
+            raise RequestError(503, "the image takes too long; scale it down or try again later") from error
         return Response(result, media_type=FORMATS[format.value].media, headers={SEEN: seen})
 
 
@@ -291,19 +291,19 @@ def _longest(size: str | None) -> int | str | None:
     """The option `size` as the detector takes it."""
     longest = int(size) if size and re.fullmatch("[0-9]{1,9}", size) else size
     try:
-        seen_size((1, 1), longest)
+        input_size((1, 1), longest)
     except UserError as error:
-        raise Refused(422, str(error)) from error
+        raise RequestError(422, str(error)) from error
     return longest
 
 
-async def _received(request: Request, room: Room) -> bytes:
+async def _received(request: Request, room: UploadBudget) -> bytes:
     try:
         body = await asyncio.wait_for(
             read_body(request.stream(), request.headers.get("content-length"), room), UPLOAD_SECONDS
         )
     except (TimeoutError, asyncio.TimeoutError) as error:
-        raise Refused(408, f"the upload took more than {UPLOAD_SECONDS:.0f} seconds; try again") from error
+        raise RequestError(408, f"the upload took more than {UPLOAD_SECONDS:.0f} seconds; try again") from error
     except ClientDisconnect as error:
-        raise Refused(422, "the upload was cut off; send it again") from error
-    return picture_bytes(body, request.headers.get("content-type", ""))
+        raise RequestError(422, "the upload was cut off; send it again") from error
+    return image_bytes(body, request.headers.get("content-type", ""))

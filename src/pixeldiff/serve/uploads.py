@@ -1,6 +1,6 @@
-"""Pictures from request bodies, in memory, within limits; each refusal has a status and a reason.
+"""Images from request bodies, in memory, within limits; each refusal has a status and a reason.
 
-A body is a picture as such, or a form (multipart/form-data) whose first file is one. Starlette's own form parser writes
+A body is an image as such, or a form (multipart/form-data) whose first file is one. Starlette's own form parser writes
 large files to disk; this one does not.
 """
 
@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator
 
 from PIL import Image, UnidentifiedImageError
 
-from pixeldiff import image as pictures
+from pixeldiff import image as images
 from pixeldiff.errors import UserError
-from pixeldiff.image import Picture
+from pixeldiff.image import ImageArray
 
 MAX_BYTES = 32 * 2**20
 MAX_PIXELS = 50 * 10**6
 ROOM_BYTES = 2**28  # what unfinished uploads may hold together; then only small ones go on
 SMALL_BYTES = 2**20
-_FORM_ROOM = 2**16  # for the form around a picture
+_FORM_ROOM = 2**16  # for the form around an image
 _MOST_PARTS = 100
 _MOST_HEADERS = 2**13  # bytes, of a part
 _FILE = re.compile(rb"\r\ncontent-disposition:[^\r\n]*;\s*filename\*?=", re.IGNORECASE)
@@ -28,7 +28,7 @@ _QUOTED = re.compile(rb'"[^"\r\n]*"')
 _UNSAID = ("application/octet-stream", "application/x-www-form-urlencoded")  # the second is what curl says by itself
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """An answer other than a map: HTTP status and reason."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -37,16 +37,16 @@ class Refused(Exception):
         self.reason = reason
 
 
-class Room:
+class UploadBudget:
     """The bytes that unfinished uploads hold together."""
 
     held = 0
 
 
-async def read_body(chunks: AsyncIterator[bytes], announced: str | None, room: Room) -> bytes:
+async def read_body(chunks: AsyncIterator[bytes], announced: str | None, room: UploadBudget) -> bytes:
     """The body, as long as it stays within MAX_BYTES and all of them together within ROOM_BYTES."""
     limit = MAX_BYTES + _FORM_ROOM
-    too_large = Refused(413, f"the upload is larger than {MAX_BYTES // 2**20} MB; scale the picture down")
+    too_large = RequestError(413, f"the upload is larger than {MAX_BYTES // 2**20} MB; scale the image down")
     if announced is not None and announced.isdecimal() and int(announced) > limit:
         raise too_large
     parts: list[bytes] = []
@@ -58,24 +58,24 @@ async def read_body(chunks: AsyncIterator[bytes], announced: str | None, room: R
             if size > limit:
                 raise too_large
             if room.held > ROOM_BYTES and size > SMALL_BYTES:
-                raise Refused(503, "many large uploads are under way; try again in a second")
+                raise RequestError(503, "many large uploads are under way; try again in a second")
             parts.append(chunk)
         return b"".join(parts)
     finally:
         room.held -= size
 
 
-def picture_bytes(body: bytes, content_type: str) -> bytes:
-    """The picture file in a body of this type."""
+def image_bytes(body: bytes, content_type: str) -> bytes:
+    """The image file in a body of this type."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         body = _first_file(body, content_type)
     elif kind and kind not in _UNSAID and not kind.startswith("image/"):
-        raise Refused(415, f"send a picture or a form with one (multipart/form-data), not {kind}")
+        raise RequestError(415, f"send an image or a form with one (multipart/form-data), not {kind}")
     if not body:
-        raise Refused(422, "the upload is empty; send a picture")
+        raise RequestError(422, "the upload is empty; send an image")
     if len(body) > MAX_BYTES:
-        raise Refused(413, f"the picture is larger than {MAX_BYTES // 2**20} MB; scale it down")
+        raise RequestError(413, f"the image is larger than {MAX_BYTES // 2**20} MB; scale it down")
     return body
 
 
@@ -83,46 +83,48 @@ def _first_file(body: bytes, content_type: str) -> bytes:
     """The first file of a form. Only `find` walks through a body: a reader in Python would be busy for a minute."""
     boundary = re.search(r';\s*boundary=(?:"([^"]+)"|([^\s;"]+))', content_type, re.IGNORECASE)
     if not boundary:
-        raise Refused(422, "the form has no boundary; let your client set the content type")
+        raise RequestError(422, "the form has no boundary; let your client set the content type")
     mark = b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1")
     body = b"\r\n" + body
     at = body.find(mark)
     for _ in range(_MOST_PARTS):
         begin = at + len(mark)
         if at >= 0 and body.startswith(b"--", begin):
-            raise Refused(422, "the form holds no file; add the picture as a file field")
+            raise RequestError(422, "the form holds no file; add the image as a file field")
         blank = body.find(b"\r\n\r\n", begin, begin + _MOST_HEADERS)
         end = body.find(mark, blank + 4)
         if min(at, blank, end) < 0:
-            raise Refused(422, "the form is cut short or not a form; send it again")
+            raise RequestError(422, "the form is cut short or not a form; send it again")
         if _FILE.search(_QUOTED.sub(b"", body[begin:blank])):
             return body[blank + 4 : end]
         at = end
-    raise Refused(422, f"the form has no file among its first {_MOST_PARTS} fields; send the picture first")
+    raise RequestError(422, f"the form has no file among its first {_MOST_PARTS} fields; send the image first")
 
 
-def decode(content: bytes) -> Picture:
-    """The picture in a file's bytes."""
+def decode(content: bytes) -> ImageArray:
+    """The image in a file's bytes."""
     try:
-        file = pictures.open_file(io.BytesIO(content))
+        file = images.open_file(io.BytesIO(content))
     except Image.DecompressionBombError as error:
         raise _too_many_pixels() from error
     except UnidentifiedImageError as error:
-        raise Refused(415, "this is not a picture of a known format; use JPEG, PNG, WebP, TIFF, BMP or GIF") from error
+        raise RequestError(
+            415, "this is not an image of a known format; use JPEG, PNG, WebP, TIFF, BMP or GIF"
+        ) from error
     except UserError as error:  # HEIC without its decoder
-        raise Refused(415, str(error)) from error
+        raise RequestError(415, str(error)) from error
     except Exception as error:  # what Pillow raises depends on where the damage is
-        raise Refused(422, "the picture is damaged or cut short; save it again") from error
+        raise RequestError(422, "the image is damaged or cut short; save it again") from error
     with file:
         if file.width * file.height > MAX_PIXELS:
             raise _too_many_pixels()
         try:
-            return pictures.from_pil(file)
+            return images.from_pil(file)
         except UserError as error:
-            raise Refused(422, str(error)) from error
+            raise RequestError(422, str(error)) from error
         except Exception as error:
-            raise Refused(422, "the picture is damaged or cut short; save it again") from error
+            raise RequestError(422, "the image is damaged or cut short; save it again") from error
 
 
-def _too_many_pixels() -> Refused:
-    return Refused(413, f"the picture has more than {MAX_PIXELS // 10**6} megapixels; scale it down")
+def _too_many_pixels() -> RequestError:
+    return RequestError(413, f"the image has more than {MAX_PIXELS // 10**6} megapixels; scale it down")

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from pixeldiff.errors import UserError
-from pixeldiff.training.order import Positions
+from pixeldiff.training.order import ResumableBatchSampler
 from pixeldiff.training.processes import Processes
 from pixeldiff.training.run import Run
 from pixeldiff.training.tasks import TaskProtocol
@@ -35,7 +35,7 @@ class _Samples:
         return wrong[0] if wrong else self.task.collate(samples)
 
 
-def make_loader(task: TaskProtocol, positions: Positions, workers: int) -> DataLoader[Any]:
+def make_loader(task: TaskProtocol, positions: ResumableBatchSampler, workers: int) -> DataLoader[Any]:
     """Batches as tuples of tensors, or the UserError that made one impossible."""
     samples = _Samples(task)
     return DataLoader(
@@ -53,7 +53,9 @@ class Batches:
     """The run's batches in order. Its workers end with it, whatever happens: they ignore signals and are waited for."""
 
     def __init__(self, run: Run, processes: Processes) -> None:
-        self.positions = Positions(len(run.task), run.recipe, run.step, run.steps, processes.rank, processes.world)
+        self.positions = ResumableBatchSampler(
+            len(run.task), run.recipe, run.step, run.steps, processes.rank, processes.world
+        )
         self._iterator: Any = iter(make_loader(run.task, self.positions, run.recipe.loop.workers))
 
     def take(self) -> Any:

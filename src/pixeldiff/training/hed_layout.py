@@ -19,9 +19,9 @@ import torch
 from PIL import Image
 
 from pixeldiff.data.bsds import split_folders
-from pixeldiff.data.lists import list_pictures
+from pixeldiff.data.lists import list_images
 from pixeldiff.errors import UserError
-from pixeldiff.files import remove_leftovers, whole
+from pixeldiff.files import atomic_path, remove_stale_temp_files
 from pixeldiff.training.tasks.edge_pairs import EdgePairs
 from pixeldiff.training.tasks.edge_sources import Pair, list_pairs
 
@@ -34,16 +34,16 @@ def write_hed_bsds(
 ) -> int:
     """Write the layout of raw BSDS500 in `source` to the new folder `destination`; returns the number of pairs.
 
-    The folder gets its name when it is complete. `progress` is called with (pictures done, all pictures).
+    The folder gets its name when it is complete. `progress` is called with (images done, all images).
     """
     if destination.exists():
         raise UserError(f"{destination} exists; nothing is overwritten, choose another folder")
     splits = {split: list_pairs(source, split) for split in ("train", "val")}
     pairs = [pair for split in splits.values() for pair in split]
-    pictures, _ = split_folders(source, "test")
-    test = list_pictures(pictures) if pictures.is_dir() else []
-    remove_leftovers([destination.parent])
-    with whole(destination) as draft:
+    images, _ = split_folders(source, "test")
+    test = list_images(images) if images.is_dir() else []
+    remove_stale_temp_files([destination.parent])
+    with atomic_path(destination) as draft:
         (draft / "test").mkdir(parents=True)
         lines: list[list[str]] = []
         with ProcessPoolExecutor(processes, initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -60,7 +60,7 @@ def write_hed_bsds(
 
 
 def _write_versions(root: Path, pair: Pair) -> list[str]:
-    """All versions of one picture; returns their lines."""
+    """All versions of one image; returns their lines."""
     entries = EdgePairs([pair], 0, ROTATIONS, True, SCALES)
     lines = []
     for index in range(len(entries)):

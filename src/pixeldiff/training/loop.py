@@ -21,14 +21,13 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pixeldiff.errors import UserError
-from pixeldiff.files import WriteError
+from pixeldiff.errors import OutputError, UserError
 from pixeldiff.training.batches import Batches
-from pixeldiff.training.journal import Journal
-from pixeldiff.training.order import Positions
+from pixeldiff.training.order import ResumableBatchSampler
 from pixeldiff.training.processes import Processes, keep_memory
 from pixeldiff.training.recipe import Recipe, as_table
 from pixeldiff.training.run import LAST, Run, clean, hold
+from pixeldiff.training.run_logger import RunLogger
 from pixeldiff.training.schedule import learning_rate
 from pixeldiff.training.signals import Signals
 from pixeldiff.training.tasks import TaskProtocol
@@ -62,7 +61,7 @@ def train(recipe: Recipe, out: str | Path, resume: bool = True, processes: Proce
                 raise UserError(f"{out} already holds a run; choose another --out or leave out --no-resume")
             state = run.read()
             clean(out)
-            run.refuse_full_disk()
+            run.check_disk_space()
         return _train(run, processes, processes.share(state))
 
 
@@ -73,7 +72,7 @@ def _train(run: Run, processes: Processes, state: dict[str, Any] | None) -> bool
         run.restore(state)
     else:
         run.start()
-    journal = Journal(out, run.step, run.steps) if processes.rank == 0 else None
+    journal = RunLogger(out, run.step, run.steps) if processes.rank == 0 else None
     if journal and state:
         journal.advance(run.step, run.seconds)
         if any(state["recipe"][name] != table[name] for name in ("schedule", "optimizer", "loop", "evaluate")):
@@ -87,10 +86,10 @@ def _train(run: Run, processes: Processes, state: dict[str, Any] | None) -> bool
     return bool(processes.share(finished))  # whether the first one could write it all
 
 
-def _steps(run: Run, processes: Processes, batches: Batches, journal: Journal | None, signals: Signals) -> bool:
+def _steps(run: Run, processes: Processes, batches: Batches, journal: RunLogger | None, signals: Signals) -> bool:
     """The loop itself: whether the end was reached and written down."""
     objective = _objective(run, processes)
-    record = _Record(run, journal) if journal else None
+    record = RunRecorder(run, journal) if journal else None
     began = time.monotonic() - run.seconds
     stop = False
     while run.step < run.steps and not stop:
@@ -136,7 +135,7 @@ def _add_gradients(objective: nn.Module, run: Run, batches: Batches) -> float:
     return total
 
 
-def _check_finite(run: Run, loss: float, positions: Positions) -> None:
+def _check_finite(run: Run, loss: float, positions: ResumableBatchSampler) -> None:
     """Stop before a broken step reaches the weights, and so any checkpoint."""
     gradients = [p.grad.norm() for p in run.model.parameters() if p.grad is not None]
     norm = torch.stack(gradients).norm().item() if gradients else 0.0
@@ -146,14 +145,14 @@ def _check_finite(run: Run, loss: float, positions: Positions) -> None:
     what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
     raise UserError(
         f"{what} at step {run.step}, so training stopped; the last checkpoint is untouched. The batch was: {names}. "
-        "Look at these pictures and labels, or lower optimizer.lr"
+        "Look at these images and labels, or lower optimizer.lr"
     )
 
 
-class _Record:
+class RunRecorder:
     """What the first process writes down between steps: log lines, previews, scores and checkpoints."""
 
-    def __init__(self, run: Run, journal: Journal) -> None:
+    def __init__(self, run: Run, journal: RunLogger) -> None:
         self.run, self.journal, self.loop = run, journal, run.recipe.loop
         self.saved, self.saved_at = True, time.monotonic()
         if run.step >= run.steps and not (run.out / LAST).exists():
@@ -179,13 +178,13 @@ class _Record:
     def log(self, lr: float) -> None:
         run = self.run
         rate = len(run.recent) * self.loop.batch / (run.seconds - run.logged)
-        self.journal.record(loss=sum(run.recent) / len(run.recent), lr=lr, pictures_per_second=round(rate, 3))
+        self.journal.record(loss=sum(run.recent) / len(run.recent), lr=lr, images_per_second=round(rate, 3))
         run.recent, run.logged = [], run.seconds
 
     def preview(self) -> None:
         image = self.run.task.preview(self.run.average)
         if image is not None:
-            self.journal.picture(image)
+            self.journal.image(image)
 
     def evaluate(self) -> None:
         run = self.run
@@ -209,7 +208,7 @@ class _Record:
         try:
             write()
             return True
-        except (WriteError, OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a failed write of torch
+        except (OutputError, OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a failed write of torch
             said = " ".join(str(error).split())[:200]
             self.journal.warn(f"not saved ({said}); the previous files are kept, training goes on")
             return False

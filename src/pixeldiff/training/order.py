@@ -1,4 +1,4 @@
-"""Which pictures a step sees: an endless sequence of shuffled epochs, cut into batches; a sampler without state.
+"""Which images a step sees: an endless sequence of shuffled epochs, cut into batches; a sampler without state.
 
 Step t takes places t * batch to (t + 1) * batch of the sequence. Epoch e is the permutation of (seed, e): any step of
 any process can be told without the ones before it, and a run that goes on sees what it would have seen.
@@ -16,7 +16,7 @@ from pixeldiff.training.recipe import Recipe
 Key = tuple[int, int]  # (epoch, index) of a sample
 
 
-class Positions:
+class ResumableBatchSampler:
     """The keys of each forward pass of this process, from step `start` on: a batch sampler without state."""
 
     def __init__(self, length: int, recipe: Recipe, start: int, steps: int, rank: int = 0, world: int = 1) -> None:
@@ -43,7 +43,7 @@ class Positions:
                 yield keys[first : first + part]
 
     def keys(self, step: int) -> list[Key]:
-        """All pictures of a step, over all processes."""
+        """All images of a step, over all processes."""
         places = range(step * self.batch, (step + 1) * self.batch)
         return [(p // self.length, int(self._order(p // self.length)[p % self.length])) for p in places]
 

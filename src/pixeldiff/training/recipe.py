@@ -50,23 +50,23 @@ class Optimizer:
 class Loop:
     """How the steps are made. `batch` and `ema` change what is learned, `accumulate` too where there is batch norm."""
 
-    batch: int = 24  # pictures per optimizer step, over all processes
-    accumulate: int = 24  # forward passes that share one step; several processes divide them, or else the pictures
+    batch: int = 24  # images per optimizer step, over all processes
+    accumulate: int = 24  # forward passes that share one step; several processes divide them, or else the images
     ema: float = 0.0  # decay of the weight average that is evaluated and saved; 0 is off
     channels_last: bool = True
     compile: bool = False
     bf16: bool = False
-    workers: int = 1  # processes that prepare pictures; 0 is the main process
+    workers: int = 1  # processes that prepare images; 0 is the main process
     log_steps: int = 20
     checkpoint_minutes: float = 5.0
     evaluate_steps: int = 0  # score and keep a snapshot every so many steps; 0 is only at the end
-    preview_steps: int = 0  # draw the preview pictures every so many steps; 0 is off
+    preview_steps: int = 0  # draw the preview images every so many steps; 0 is off
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.accumulate < 1 or self.batch % self.accumulate:
             raise UserError(
                 f"loop.batch is a multiple of loop.accumulate, got {self.batch} and {self.accumulate}: "
-                "each of the `accumulate` forward passes of a step sees batch / accumulate pictures"
+                "each of the `accumulate` forward passes of a step sees batch / accumulate images"
             )
         _check("loop.batch is at most a million", self.batch, self.batch <= 10**6)
         _check("loop.ema is 0 (off) to below 1", self.ema, 0.0 <= self.ema < 1.0)
@@ -86,7 +86,7 @@ class Recipe:
     evaluate: Any
     paper: str = ""  # the published number this recipe is for
     seed: int = 0
-    initial: str = ""  # weights to start from: a file or a shipped network's name
+    initial: str = ""  # weights to start from: a file or a pretrained model's name
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     loop: Loop = field(default_factory=Loop)

@@ -97,7 +97,7 @@ def changed(table: Table, changes: Iterable[str]) -> Table:
         value = _value(text.strip())
         for part in reversed(key.strip().split(".")):
             value = {part: value}
-        _refuse_odd(value, "--set")
+        _check_odd(value, "--set")
         table = merged(table, value)
     return table
 
@@ -124,7 +124,7 @@ def _read(path: Path, seen: tuple[Path, ...] = ()) -> Table:
     if len(seen) > DEPTH:
         raise UserError(f"recipe {seen[0]} extends more than {DEPTH} others; put what they say into fewer")
     table = _load(path)
-    _refuse_odd(table, f"recipe {path}")
+    _check_odd(table, f"recipe {path}")
     if "extends" not in table:
         return table
     base = table.pop("extends")
@@ -159,14 +159,14 @@ def _load(path: Path) -> Table:
         raise UserError(f"recipe {path} is not readable TOML: {error}") from error
 
 
-def _refuse_odd(value: Any, where: str, depth: int = 0) -> None:
+def _check_odd(value: Any, where: str, depth: int = 0) -> None:
     """What TOML can say and no recipe means: tables in tables without end, numbers beyond 64 bits."""
     if depth > DEPTH:
         raise UserError(f"{where} is nested too deeply; it has tables of values and lists")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UserError(f"{where} has a whole number beyond 64 bits; none is meant to be so large")
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _refuse_odd(one, where, depth + 1)
+        _check_odd(one, where, depth + 1)
 
 
 def _named_runs(runs: Any, recipe: str) -> dict[str, Table]:

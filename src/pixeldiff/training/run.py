@@ -1,6 +1,6 @@
 """The state of a training run: what it has learned, where it is in the data, and the files it lives in.
 
-A run is a pure function of its recipe. Step t takes pictures t * batch to (t + 1) * batch of an endless sequence of
+A run is a pure function of its recipe. Step t takes images t * batch to (t + 1) * batch of an endless sequence of
 shuffled epochs, and every random choice comes from the seed and the position in that sequence. So a checkpoint is
 the weights, their average, the optimizer and t, and a run that was killed ends in the same bits as one that was not.
 """
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pixeldiff.errors import OutputError, UserError
-from pixeldiff.files import whole
+from pixeldiff.files import atomic_path
 from pixeldiff.machine import commit
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import BiPiDiNet
@@ -71,7 +71,7 @@ class Run:
         return self.out / CHECKPOINT
 
     def placed(self, part: Tensor) -> Tensor:
-        """A part of a batch where and how the model wants it: one picture left in NCHW makes its first layers NCHW."""
+        """A part of a batch where and how the model wants it: one image left in NCHW makes its first layers NCHW."""
         wanted = torch.channels_last if self.recipe.loop.channels_last else torch.contiguous_format
         return part.to(
             self.device, non_blocking=True, memory_format=wanted if part.dim() == 4 else torch.preserve_format
@@ -103,10 +103,10 @@ class Run:
             "entries": self.entries,
             "initial_sha256": self.initial_sha256,
         }
-        with whole(self.path, durable=True) as unfinished, unfinished.open("wb") as file:
+        with atomic_path(self.path, durable=True) as unfinished, unfinished.open("wb") as file:
             torch.save(state, file)
 
-    def refuse_full_disk(self) -> None:
+    def check_disk_space(self) -> None:
         """Now, not after hours: a checkpoint holds the weights, their average and moments, and stands beside it."""
         copies = 9 if self.recipe.optimizer.kind == "soap" else 5  # two moments, or six
         needed = copies * sum(tensor.nbytes for tensor in self.model.state_dict().values())
@@ -146,7 +146,7 @@ class Run:
             raise UserError(f"{self.path} is not a checkpoint of pixeldiff train ({error}); move it away") from error
         state["recipe"] = self._compare(recipe, state.get("initial_sha256", ""))
         if state.get("entries", self.entries) != self.entries:  # older checkpoints do not say
-            raise UserError(f"{self.out} holds a run on other pictures than are in the data now; choose another --out")
+            raise UserError(f"{self.out} holds a run on other images than are in the data now; choose another --out")
         return state
 
     def _compare(self, table: dict[str, Any], initial_sha256: str) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _start_from(model: nn.Module, source: str) -> None:
         trained = load_model(source)
     except UserError as error:
         raise UserError(
-            f"initial = {source!r}: {error}; it names a shipped network or weights trained before"
+            f"initial = {source!r}: {error}; it names a pretrained model or weights trained before"
         ) from error
     try:
         if isinstance(model, PiDiNet) and isinstance(trained, PiDiNet) and model.config != trained.config:

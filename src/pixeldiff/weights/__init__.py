@@ -1,7 +1,7 @@
 """The shipped weights: one card (JSON) per network, beside its files. No torch here.
 
 `<name>.json` is the card, `<name>.safetensors` is for training and research, and the file that runs, which may be the
-same, ends as the table of tasks says. A name means the shipped network, also where a file here is called so; anything
+same, ends as the table of tasks says. A name means the pretrained model, also where a file here is called so; anything
 else is a file.
 """
 
@@ -27,18 +27,18 @@ def canonical_name(name: str) -> str:
 
 
 def cards() -> dict[str, dict[str, Any]]:
-    """Every shipped network's card, by name."""
+    """Every pretrained model's card, by name."""
     return {path.stem: read_json(path.read_bytes(), path) for path in sorted(FOLDER.glob("*.json"))}
 
 
 def shipped(task: str) -> dict[str, Path]:
-    """The shipped networks of a task, by name, and the files that run."""
+    """The pretrained models of a task, by name, and the files that run."""
     suffix = find_task(task).suffix
     return {name: FOLDER / f"{name}{suffix}" for name, card in cards().items() if card["task"] == task}
 
 
 def best(task: str) -> str:
-    """The shipped network with the highest score of a task."""
+    """The pretrained model with the highest score of a task."""
     scores = {name: cards()[name][next(iter(find_task(task).scores))] for name in shipped(task)}
     if not scores:
         raise UserError(
@@ -49,12 +49,12 @@ def best(task: str) -> str:
 
 
 def resolve(given: str | os.PathLike[str]) -> Path:
-    """The file that runs of the shipped network of that name, or a file as given."""
+    """The file that runs of the pretrained model of that name, or a file as given."""
     return _find(given, None)
 
 
 def trained(given: str | os.PathLike[str]) -> Path:
-    """The file for torch of the shipped network of that name, or a file as given."""
+    """The file for torch of the pretrained model of that name, or a file as given."""
     return _find(given, TRAINED)
 
 
@@ -66,11 +66,11 @@ def runnable(given: str | os.PathLike[str], task: str) -> tuple[Path, dict[str, 
         raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {to}")
     path = resolve(given)
     described = describe(path)
-    refuse_other_task(given, described["task"], task)
+    check_task(given, described["task"], task)
     return path, described
 
 
-def refuse_other_task(given: str | os.PathLike[str], task: str, wanted: str) -> None:
+def check_task(given: str | os.PathLike[str], task: str, wanted: str) -> None:
     if task != wanted:
         there = ", ".join(shipped(wanted)) or "none shipped"
         raise UserError(f"{given} is a network for {task}, not for {wanted}; there are {there} (or give a file)")

@@ -1,8 +1,8 @@
-"""What a weights file says of its network: name, task, preprocessing, labels, licence. No torch, no onnxruntime.
+"""What a weights file says of its network: name, task, preprocessing, labels, license. No torch, no onnxruntime.
 
 The description is a JSON object under METADATA_KEY: among the properties of an .onnx file, in the header of all others
 (.safetensors and .pdn are both safetensors). Export copies it from the file that training wrote. Nothing in it
-is believed: whoever needs a value asks `Fields` for it.
+is believed: whoever needs a value asks `JsonReader` for it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from pixeldiff.errors import UserError
 from pixeldiff.weights.graph_file import read_properties
+from pixeldiff.weights.metadata import migrate
 
 METADATA_KEY = "pixeldiff"
 TRAINED = ".safetensors"
@@ -29,11 +30,11 @@ def describe(path: Path) -> dict[str, Any]:
     text = (read_properties if path.suffix == ".onnx" else _read_header)(path).get(METADATA_KEY)
     if text is None:
         raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
-    described = {"name": path.stem, **read_json(text, path)}
+    described = {"name": path.stem, **migrate(read_json(text, path))}
     if "task" not in described:
         raise UserError(f"{path} does not say its task; {'save' if path.suffix == TRAINED else 'export'} it again")
     for key in ("name", "task"):
-        Fields(described, str(path)).text(key)
+        JsonReader(described, str(path)).text(key)
     return described
 
 
@@ -56,16 +57,16 @@ def read_json(text: str | bytes, path: str | os.PathLike[str]) -> dict[str, Any]
         raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
 
 
-def normalisation(described: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def normalization(described: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of red, green and blue, of values from 0 to 1, as a network expects them."""
-    fields = Fields(Fields(described, "the description").value("preprocessing"), "the preprocessing")
+    fields = JsonReader(JsonReader(described, "the description").value("preprocessing"), "the preprocessing")
     mean, std = fields.numbers("mean", 3), fields.numbers("std", 3)
     if min(std) <= 0:
         raise UserError("the preprocessing needs a std above 0")
     return mean, std
 
 
-class Fields:
+class JsonReader:
     """Typed access to one JSON object; `what` names it in errors."""
 
     def __init__(self, table: Any, what: str) -> None:
@@ -84,10 +85,10 @@ class Fields:
             raise UserError(f"{self.what} has a {key!r} that is no text")
         return value
 
-    def whole(self, key: str, low: int, high: int) -> int:
-        return whole(self.value(key), low, high, f"{key!r} of {self.what}")
+    def integer(self, key: str, low: int, high: int) -> int:
+        return check_integer(self.value(key), low, high, f"{key!r} of {self.what}")
 
-    def flag(self, key: str) -> bool:
+    def boolean(self, key: str) -> bool:
         value = self.value(key)
         if not isinstance(value, bool):
             raise UserError(f"{key!r} of {self.what} is neither true nor false")
@@ -103,7 +104,7 @@ class Fields:
         return tuple(_number(v, f"{key!r} of {self.what}") for v in value)
 
 
-def whole(value: Any, low: int, high: int, what: str) -> int:
+def check_integer(value: Any, low: int, high: int, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise UserError(f"{what} is not a whole number from {low} to {high}")
     return value

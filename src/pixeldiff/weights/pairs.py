@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
 
-Offset = tuple[int, int]  # (row, column) relative to the centre pixel
+Offset = tuple[int, int]  # (row, column) relative to the center pixel
 
 KINDS = ("vanilla", "central", "angular", "radial")
 
@@ -62,7 +62,7 @@ class PixelPairs:
 
     @property
     def support(self) -> int:
-        """Side of the smallest centred square that holds every pixel read, at least the kernel's own."""
+        """Side of the smallest centerd square that holds every pixel read, at least the kernel's own."""
         reach = [abs(v) for pair in self.pairs if pair for point in pair if point for v in point]
         return max(self.kernel_size, 2 * max(reach, default=0) + 1)
 
@@ -102,24 +102,24 @@ def pixel_pairs(kind: str, kernel_size: int = 3) -> PixelPairs:
     """The pixel pairs of a named kind.
 
     - vanilla: x_p itself, no difference.
-    - central: x_p - x_centre; the centre weight cancels.
-    - angular: x_p - the next pixel clockwise on its ring; the centre weight rests.
+    - central: x_p - x_center; the center weight cancels.
+    - angular: x_p - the next pixel clockwise on its ring; the center weight rests.
     - radial: x_2p - x_p, the pixel twice as far in the same direction minus the pixel itself, so a 3x3 kernel
-      reads a 5x5 neighbourhood; the centre weight rests.
+      reads a 5x5 neighborhood; the center weight rests.
     """
     _check_odd(kernel_size)
     r = kernel_size // 2
     points = [(y, x) for y in range(-r, r + 1) for x in range(-r, r + 1)]
-    centre = (0, 0)
+    center = (0, 0)
     pairs: list[tuple[Offset, Offset | None] | None]
     if kind == "vanilla":
         pairs = [(p, None) for p in points]
     elif kind == "central":
-        pairs = [(p, centre) for p in points]
+        pairs = [(p, center) for p in points]
     elif kind == "angular":
-        pairs = [None if p == centre else (p, _clockwise(p)) for p in points]
+        pairs = [None if p == center else (p, _clockwise(p)) for p in points]
     elif kind == "radial":
-        pairs = [None if p == centre else ((2 * p[0], 2 * p[1]), p) for p in points]
+        pairs = [None if p == center else ((2 * p[0], 2 * p[1]), p) for p in points]
     else:
         raise UserError(f"unknown kind {kind!r}; use one of {', '.join(KINDS)} or a PixelPairs")
     return PixelPairs(kernel_size, tuple(pairs))

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
-from pixeldiff.weights.description import METADATA_KEY, MOST_HEADER_BYTES, Fields, whole
+from pixeldiff.weights.description import METADATA_KEY, MOST_HEADER_BYTES, JsonReader, check_integer
+from pixeldiff.weights.metadata import migrate
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -46,7 +47,7 @@ def split(content: bytes, what: str) -> tuple[dict[str, Any], dict[str, Any], me
     metadata = table.pop("__metadata__", None)
     if not isinstance(metadata, dict) or not isinstance(metadata.get(METADATA_KEY), str):
         raise UserError(f"it is no {what} of pixeldiff (no description in its header)")
-    described = _parse_json(metadata[METADATA_KEY].encode("utf-8", "replace"), "its description")
+    described = migrate(_parse_json(metadata[METADATA_KEY].encode("utf-8", "replace"), "its description"))
     return table, described, memoryview(content)[8 + length :]
 
 
@@ -68,12 +69,12 @@ def read_tensors(table: dict[str, Any], data: memoryview, wanted: Shapes) -> Ten
         raise UserError(f"tensor {missing[0]!r} is missing" if missing else f"it has a tensor {extra[0]!r} of no layer")
     places, spans = {}, []
     for name, (types, shape) in wanted.items():
-        fields = Fields(table[name], f"tensor {name!r}")
+        fields = JsonReader(table[name], f"tensor {name!r}")
         dtype = fields.value("dtype")
         allowed = (types,) if isinstance(types, str) else types
         if dtype not in allowed or fields.value("shape") != list(shape):
             raise UserError(f"tensor {name!r} is not {' or '.join(allowed)} {list(shape)}")
-        start, stop = (whole(v, 0, len(data), f"the place of tensor {name!r}") for v in _offsets(fields))
+        start, stop = (check_integer(v, 0, len(data), f"the place of tensor {name!r}") for v in _offsets(fields))
         size = math.prod(shape) * DTYPES[dtype].itemsize
         if stop - start != size:
             raise UserError(f"tensor {name!r} takes {stop - start} bytes, its shape {size}")
@@ -97,7 +98,7 @@ def _array(name: str, dtype: str, content: memoryview, shape: tuple[int, ...]) -
     return array
 
 
-def _offsets(fields: Fields) -> list[Any]:
+def _offsets(fields: JsonReader) -> list[Any]:
     offsets = fields.value("data_offsets")
     if not isinstance(offsets, list) or len(offsets) != 2:
         raise UserError(f"the place of {fields.what} is not two numbers")

@@ -13,9 +13,9 @@ from scipy.io import savemat
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
-from pixeldiff.training.tasks.edge_pairs import EdgePairs, inscribed, recolour, warp
+from pixeldiff.training.tasks.edge_pairs import EdgePairs, inscribed, recolor, warp
 from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, list_pairs, read_label_shares, read_pair
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.images import normalize
 
 
 def write_pair(root: Path, image: str, label: str, rng: np.random.Generator, size: tuple[int, int] = (21, 33)) -> Pair:
@@ -93,11 +93,11 @@ def test_labels_of_other_kinds(tmp_path: Path, rng: np.random.Generator) -> None
     mask = rng.random((5, 6)) > 0.5
     Image.fromarray(mask.astype(np.uint8)).save(tmp_path / "mask.png")
     Image.fromarray(mask).save(tmp_path / "bit.png")
-    Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).convert("LA").save(tmp_path / "grey-alpha.png")
+    Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).convert("LA").save(tmp_path / "gray-alpha.png")
     see_through = np.full((5, 6, 4), 255, np.uint8) * mask[..., None]  # white lines on nothing
     Image.fromarray(see_through.astype(np.uint8)).save(tmp_path / "see-through.png")
     Image.fromarray(np.where(mask, 65535, 0).astype(np.uint16)).save(tmp_path / "deep.png")
-    for name in ("mask.png", "bit.png", "grey-alpha.png", "see-through.png", "deep.png"):
+    for name in ("mask.png", "bit.png", "gray-alpha.png", "see-through.png", "deep.png"):
         assert np.array_equal(read_label_shares(tmp_path / name), mask * 255), name
 
 
@@ -112,7 +112,7 @@ def test_real_bsds500(data: Path) -> None:
 @pytest.mark.parametrize("size", [(481, 321), (321, 481), (100, 100), (300, 20)])
 @pytest.mark.parametrize("turn", range(16))
 def test_inscribed_rectangle(size: tuple[int, int], turn: int) -> None:
-    """Its corners lie in the rotated picture, and one a hundredth larger sticks out."""
+    """Its corners lie in the rotated image, and one a hundredth larger sticks out."""
     angle = math.pi * turn / 8
     width, height = inscribed(*size, angle)
 
@@ -142,7 +142,7 @@ def test_right_angles_and_flips_are_exact(tmp_path: Path, rng: np.random.Generat
 
 
 @pytest.mark.parametrize("fill", [False, True])
-def test_windows_are_parts_of_the_picture(tmp_path: Path, rng: np.random.Generator, fill: bool) -> None:
+def test_windows_are_parts_of_the_image(tmp_path: Path, rng: np.random.Generator, fill: bool) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
     image, label = read_pair(pair)
     entries = EdgePairs([pair], 5, crop=16, fill=fill)
@@ -193,7 +193,7 @@ def test_scaling_keeps_shares(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("scale", [0.5, 0.6, 0.75, 0.8, 0.95])
 def test_shrinking_keeps_lines_thin(rng: np.random.Generator, scale: float) -> None:
-    """Every labelled pixel falls on one pixel of the smaller label: a line stays one pixel wide and unbroken."""
+    """Every labeled pixel falls on one pixel of the smaller label: a line stays one pixel wide and unbroken."""
     label = np.zeros((41, 60), np.uint8)
     label[20], label[:, 33] = 255, 85
     size = (round(41 * scale), round(60 * scale))
@@ -207,28 +207,28 @@ def test_shrinking_keeps_lines_thin(rng: np.random.Generator, scale: float) -> N
     assert (expected > 0).sum() == sum(size) - 1
 
 
-def test_recolour_is_its_definition(rng: np.random.Generator) -> None:
+def test_recolor_is_its_definition(rng: np.random.Generator) -> None:
     image = torch.from_numpy(rng.integers(0, 256, (3, 5, 7), dtype=np.uint8))
     saturation, contrast, gains = 0.3, 1.4, torch.tensor([0.8, 1.0, 1.3])
-    grey = 0.299 * image[0].double() + 0.587 * image[1].double() + 0.114 * image[2].double()
-    found = recolour(image, saturation, contrast, gains)
+    gray = 0.299 * image[0].double() + 0.587 * image[1].double() + 0.114 * image[2].double()
+    found = recolor(image, saturation, contrast, gains)
     for c in range(3):
         for y in range(5):
             for x in range(7):
-                value = grey[y, x] + saturation * (float(image[c, y, x]) - grey[y, x])
-                value = float(gains[c]) * (grey.mean() + contrast * (value - grey.mean()))
+                value = gray[y, x] + saturation * (float(image[c, y, x]) - gray[y, x])
+                value = float(gains[c]) * (gray.mean() + contrast * (value - gray.mean()))
                 assert abs(int(found[c, y, x]) - min(255, max(0, float(value)))) <= 0.501
-    assert torch.equal(recolour(image, 1.0, 1.0, torch.ones(3)), image)
+    assert torch.equal(recolor(image, 1.0, 1.0, torch.ones(3)), image)
 
 
-def test_colours_vary_and_labels_do_not(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_colors_vary_and_labels_do_not(tmp_path: Path, rng: np.random.Generator) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
-    plain, coloured = EdgePairs([pair], 5, crop=16), EdgePairs([pair], 5, crop=16, colour=0.4)
+    plain, colored = EdgePairs([pair], 5, crop=16), EdgePairs([pair], 5, crop=16, color=0.4)
     for epoch in range(3):
-        (image, label, _), (other, same, _) = plain[(epoch, 0)], coloured[(epoch, 0)]
+        (image, label, _), (other, same, _) = plain[(epoch, 0)], colored[(epoch, 0)]
         assert torch.equal(label, same)
         assert not torch.equal(image, other)
-        assert torch.equal(other, EdgePairs([pair], 5, crop=16, colour=0.4)[(epoch, 0)][0])
+        assert torch.equal(other, EdgePairs([pair], 5, crop=16, color=0.4)[(epoch, 0)][0])
 
 
 def test_entries_are_pure(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -242,10 +242,10 @@ def test_entries_are_pure(tmp_path: Path, rng: np.random.Generator) -> None:
     assert not torch.equal(first[(0, 0)][0], first[(1, 0)][0])
 
 
-def test_normalise() -> None:
+def test_normalize() -> None:
     x = torch.tensor([0, 128, 255], dtype=torch.uint8).view(1, 3, 1, 1)
     expected = [(0 - 0.485) / 0.229, (128 / 255 - 0.456) / 0.224, (1 - 0.406) / 0.225]
-    assert normalise(x).flatten().tolist() == pytest.approx(expected, rel=1e-5)
+    assert normalize(x).flatten().tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_missing_root_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
         "spaces.lst": ("my photos/a.jpg edges/a.png", "put tabs between"),
         "bad.json": ("{", "not a JSON array"),
         "flat.json": ('["photos/a.jpg"]', "not a JSON array"),
-        "empty.lst": ("", "no pictures"),
+        "empty.lst": ("", "no images"),
         "photos:nothing": (None, "no folder"),
         "train": (None, "no split 'train'"),
     }

@@ -24,10 +24,10 @@ from pixeldiff.training.tasks.edge_sources import (
 
 def save(path: Path, array: np.ndarray, palette: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture = Image.fromarray(array)
+    image = Image.fromarray(array)
     if palette:  # as VOC's masks come
-        picture.putpalette([k * 7 % 256 for k in range(768)])
-    picture.save(path)
+        image.putpalette([k * 7 % 256 for k in range(768)])
+    image.save(path)
     return path
 
 
@@ -45,7 +45,7 @@ def test_soft_labels_are_those_that_are_there(tmp_path: Path, rng: np.random.Gen
         ("twice.png", "twice.png.png", "soft"),
     ]
     for source, says in (
-        ("soft:maps:photos", "label of no picture"),
+        ("soft:maps:photos", "label of no image"),
         ("soft:photos:nowhere", "no folder"),
         ("soft:photos:maps:more", "write .soft:PHOTOS:MAPS"),
         ("objects:photos:maps", "write .objects:PHOTOS:MASKS:MAPS"),
@@ -64,9 +64,7 @@ def test_folders_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None
         list_pairs(tmp_path, "soft:photos:maps")
 
 
-def test_soft_levels_stay_and_large_pictures_are_reduced_to_their_label(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_soft_levels_stay_and_large_images_are_reduced_to_their_label(tmp_path: Path, rng: np.random.Generator) -> None:
     levels = rng.integers(IGNORED + 1, 256, (20, 30), dtype=np.uint8)
     levels[0, :3] = 0, IGNORED, 2
     save(tmp_path / "maps/a.png", levels)
@@ -80,7 +78,7 @@ def test_soft_levels_stay_and_large_pictures_are_reduced_to_their_label(
     with pytest.raises(UserError, match=r"a.png is 41x20 but its label .*30x20"):
         read_pair(pair)
     save(tmp_path / "maps/a.png", np.zeros((20, 41, 3), np.uint8))
-    with pytest.raises(UserError, match="no soft label"):
+    with pytest.raises(UserError, match="no pseudo-label"):
         read_pair(pair)
 
 
@@ -123,8 +121,8 @@ def test_people_and_maps_are_blended_by_name(tmp_path: Path, rng: np.random.Gene
     (tmp_path / "twice.lst").write_text("photos/a.jpg edges/a.png\nedges/a.png edges/a.png\n")
     for source, says in (
         ("blend:photos:edges:nowhere", "no folder .*nowhere; write it first"),
-        ("blend:soft:photos:maps:maps", "takes what people have labelled"),
-        ("blend:twice.lst:maps", "a.jpg is not the only picture of its name"),
+        ("blend:soft:photos:maps:maps", "takes what people have labeled"),
+        ("blend:twice.lst:maps", "a.jpg is not the only image of its name"),
     ):
         with pytest.raises(UserError, match=says):
             list_pairs(tmp_path, source)

@@ -1,4 +1,4 @@
-"""The edge task: the loss against the paper's formula, pixel by pixel, and the score on held-out pictures."""
+"""The edge task: the loss against the paper's formula, pixel by pixel, and the score on held-out images."""
 
 import math
 
@@ -17,7 +17,7 @@ from pixeldiff.training.tasks.edges import Task, as_edges, logits_of, robust_los
 
 
 def loss_by_definition(logits: list[np.ndarray], label: np.ndarray, eta: float, balance: float) -> float:
-    """Section 6.1 of the paper, one picture."""
+    """Section 6.1 of the paper, one image."""
     negatives, positives = int((label == 0).sum()), int((label >= eta).sum())
     beta = negatives / max(1, negatives + positives)
     alpha = balance * (1 - beta)
@@ -58,7 +58,7 @@ def test_loss_of_large_logits_is_finite() -> None:
 
 
 def soft_loss_by_definition(logits: list[np.ndarray], label: np.ndarray, balance: float) -> float:
-    """One picture, its label a teacher's map: the paper's loss, expected over what people would mark."""
+    """One image, its label a teacher's map: the paper's loss, expected over what people would mark."""
     beta, alpha = NEGATIVES, balance * (1 - NEGATIVES)
     known = label != IGNORED / 255
     total = 0.0
@@ -113,7 +113,7 @@ def test_mixed_sizes_lose_as_alone(rng: np.random.Generator) -> None:
 
 @pytest.fixture
 def table(tmp_path, rng: np.random.Generator) -> dict:
-    """Two pictures to train on and to score, one of them smaller than what the network needs."""
+    """Two images to train on and to score, one of them smaller than what the network needs."""
     for folder in ("photos", "edges"):
         (tmp_path / folder).mkdir()
         for name, size in (("a", (5, 6)), ("b", (30, 41))):
@@ -126,7 +126,7 @@ def table(tmp_path, rng: np.random.Generator) -> dict:
     return {"task": "edges", "model": {"name": "tiny"}, "data": data, "evaluate": {**sources, "thresholds": 3}}
 
 
-def test_pictures_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task(parse_recipe(table))
     model = create_model("tiny", width=4, side_channels=2).eval()
     assert task.evaluate(model).keys() == {"ods", "ois", "ap", "held_out_loss"}
@@ -135,7 +135,7 @@ def test_pictures_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: p
     assert task.preview(model).shape == (2 * 15, 6 + 21, 3)
 
 
-def test_pictures_that_no_person_labelled_are_learned_and_not_scored(table: dict, tmp_path, rng) -> None:
+def test_images_that_no_person_labeled_are_learned_and_not_scored(table: dict, tmp_path, rng) -> None:
     for name, size in (("a", (5, 6)), ("b", (30, 41))):
         (tmp_path / "maps").mkdir(exist_ok=True)
         Image.fromarray(rng.integers(256, size=size, dtype=np.uint8)).save(tmp_path / f"maps/{name}.png")
@@ -150,10 +150,10 @@ def test_pictures_that_no_person_labelled_are_learned_and_not_scored(table: dict
         Task(parse_recipe(table))
 
 
-def test_scales_of_held_out_pictures_are_refused(table: dict, tmp_path) -> None:
+def test_scales_of_held_out_images_are_refused(table: dict, tmp_path) -> None:
     (tmp_path / "list.lst").write_text("photos/b.png edges/b.png 1.0\nphotos/b.png edges/b.png 0.5\n")
     table["evaluate"]["sources"] = ["list.lst"]
-    with pytest.raises(UserError, match=r"b.png at scale 0.5, but pictures are scored as they are"):
+    with pytest.raises(UserError, match=r"b.png at scale 0.5, but images are scored as they are"):
         Task(parse_recipe(table))
 
 
@@ -165,10 +165,10 @@ def test_wrong_labels_are_refused_before_training(table: dict, tmp_path, level: 
         Task(parse_recipe(table))
 
 
-def test_small_pictures_are_continued(rng: np.random.Generator) -> None:
+def test_small_images_are_continued(rng: np.random.Generator) -> None:
     model = create_model("tiny", width=4, side_channels=2).eval()
-    picture = rng.integers(256, size=(5, 12, 3), dtype=np.uint8)
-    continued = np.concatenate([picture, np.repeat(picture[-1:], 3, axis=0)])
-    for small, large in zip(logits_of(model, picture), logits_of(model, continued), strict=True):
+    image = rng.integers(256, size=(5, 12, 3), dtype=np.uint8)
+    continued = np.concatenate([image, np.repeat(image[-1:], 3, axis=0)])
+    for small, large in zip(logits_of(model, image), logits_of(model, continued), strict=True):
         assert torch.equal(small, large[:, :, :5])  # not of their sigmoid, whose last bit depends on a map's length
-    assert as_edges(logits_of(model, picture)).shape == (5, 12)
+    assert as_edges(logits_of(model, image)).shape == (5, 12)

@@ -10,8 +10,8 @@ from PIL import Image
 
 from pixeldiff.errors import UserError
 from pixeldiff.export.packed import export_packed
+from pixeldiff.inference.faces import FaceEmbedder
 from pixeldiff.models.saving import load_model
-from pixeldiff.runtime.faces import FaceEmbedder
 from pixeldiff.training.loop import train
 from pixeldiff.training.recipe import parse_recipe
 from pixeldiff.training.recipe_file import names, read_file
@@ -20,7 +20,7 @@ from pixeldiff.training.tasks.faces import Task, embed
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory):
-    """Three people with four pictures each, and a list of pairs of them."""
+    """Three people with four images each, and a list of pairs of them."""
     root = tmp_path_factory.mktemp("faces") / "people"
     rng = np.random.default_rng(0)
     for person in range(3):
@@ -93,7 +93,7 @@ def test_the_loss_is_a_cross_entropy_over_angles(people):
     cosines = F.normalize(x) @ F.normalize(model.head.weight).T
     expected = F.cross_entropy(x.norm(dim=1, keepdim=True) * cosines, torch.tensor([0, 1, 2]))
     torch.testing.assert_close(task.loss(model, batch), expected)
-    with pytest.raises(UserError, match="has 3 people, the pictures 2; set classes = 2"):
+    with pytest.raises(UserError, match="has 3 people, the images 2; set classes = 2"):
         Task(parse_recipe({**recipe_table(people), "data": {"roots": [str(people)], "leave_out": ["p2"]}})).loss(
             model, batch
         )

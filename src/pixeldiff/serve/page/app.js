@@ -1,11 +1,11 @@
-// The page: takes pictures in, asks the engine for edges, draws them, hands them out.
+// The page: takes images in, asks the engine for edges, draws them, hands them out.
 import * as engine from "./engine.js";
 import { strongest, thin as thinned, to8Bit } from "./maps.js";
 
 const at = (id) => document.getElementById(id);
-let picture = null; // {blob, name, bitmap}
+let image = null; // {blob, name, bitmap}
 let result = null; // {width, height, map, seen}
-let arrival = 0; // the last picture wins
+let arrival = 0; // the last image wins
 let turn = 0; // so does the last detection
 
 function say(text, wrong = false) {
@@ -21,9 +21,9 @@ const settings = () => ({
   threshold: at("threshold").value > 0 ? at("threshold").value / 100 : null,
 });
 
-// What can be set: how the edges are found once there is a picture, how they look once there are edges.
+// What can be set: how the edges are found once there is an image, how they look once there are edges.
 function allow(busy = false) {
-  at("how").disabled = busy || !picture;
+  at("how").disabled = busy || !image;
   at("look").disabled = busy || !result;
   at("stage").setAttribute("aria-busy", busy);
 }
@@ -35,11 +35,11 @@ async function take(blob, name) {
   try {
     bitmap = await createImageBitmap(blob, { imageOrientation: "from-image" });
   } catch {
-    say("This file is not a picture that the browser can show. Try a JPEG, PNG or WebP.", true);
+    say("This file is not an image that the browser can show. Try a JPEG, PNG or WebP.", true);
     return;
   }
   if (mine !== arrival) return;
-  picture = { blob, name: name.replace(/\.[^.]*$/, "") || "picture", bitmap };
+  image = { blob, name: name.replace(/\.[^.]*$/, "") || "image", bitmap };
   result = null;
   at("divider").hidden = at("split").hidden = true;
   const photo = at("photo");
@@ -51,13 +51,13 @@ async function take(blob, name) {
 }
 
 async function detect() {
-  if (!picture) return;
+  if (!image) return;
   const mine = ++turn;
   allow(true);
   say("Finding edges …");
   const start = performance.now();
   try {
-    const found = await engine.edges(picture.blob, settings(), picture.bitmap);
+    const found = await engine.edges(image.blob, settings(), image.bitmap);
     if (mine !== turn) return;
     result = found;
     draw();
@@ -70,13 +70,13 @@ async function detect() {
   } catch (error) {
     if (mine !== turn) return;
     say(`No edges: ${error.message}`, true);
-    if (error.refused) picture = result = null;
+    if (error.refused) image = result = null;
   } finally {
     if (mine === turn) allow();
   }
 }
 
-// Grey levels; with a threshold black and white, and thin lines one pixel wide, as the command has them.
+// Gray levels; with a threshold black and white, and thin lines one pixel wide, as the command has them.
 function levels() {
   const { threshold, thin } = settings();
   const { map, width, height } = result;
@@ -99,22 +99,22 @@ function draw() {
   split();
   if (!result) return;
   const { width, height, seen } = result;
-  // Lines one pixel wide vanish when a large picture is scaled down to the screen: the eye gets them wider.
+  // Lines one pixel wide vanish when a large image is scaled down to the screen: the eye gets them wider.
   const step = settings().thin ? Math.max(1, Math.round(width / seen[0])) : 1;
   paint(at("edges"), ...strongest(levels(), width, height, step));
 }
 
-// "overlay" keeps the picture visible where there is no edge.
+// "overlay" keeps the image visible where there is no edge.
 function paint(canvas, edges, width, height) {
   const { invert } = settings();
   [canvas.width, canvas.height] = [width, height];
   const pen = canvas.getContext("2d", { willReadFrequently: true });
   const image = pen.createImageData(width, height);
-  const pixels = new Uint32Array(image.data.buffer); // alpha, then three times the grey level
+  const pixels = new Uint32Array(image.data.buffer); // alpha, then three times the gray level
   const overlay = (edge) => (edge << 24) | (invert ? 0 : 0xffffff);
   const plain = (edge) => 0xff000000 | ((invert ? 255 - edge : edge) * 0x010101);
-  const colour = at("view").value === "overlay" ? overlay : plain;
-  const ink = Uint32Array.from({ length: 256 }, (_, edge) => colour(edge));
+  const color = at("view").value === "overlay" ? overlay : plain;
+  const ink = Uint32Array.from({ length: 256 }, (_, edge) => color(edge));
   for (let index = 0; index < edges.length; index++) pixels[index] = ink[edges[index]];
   pen.putImageData(image, 0, 0);
   return canvas;
@@ -123,19 +123,19 @@ function paint(canvas, edges, width, height) {
 function save(blob, suffix) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
-  link.download = `${picture.name}.edges.${suffix}`;
+  link.download = `${image.name}.edges.${suffix}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// Of the picture's size, whatever is shown.
+// Of the image's size, whatever is shown.
 const wholeEdges = () => paint(document.createElement("canvas"), levels(), result.width, result.height);
 
 async function savePng() {
   if (!result) return;
   if (at("view").value !== "overlay") {
     try {
-      const file = await engine.png(picture.blob, settings());
+      const file = await engine.png(image.blob, settings());
       if (file) save(file, "png");
       else wholeEdges().toBlob((blob) => save(blob, "png"));
     } catch (error) {
@@ -152,9 +152,9 @@ async function savePng() {
 }
 
 async function saveSvg() {
-  if (!picture) return;
+  if (!image) return;
   try {
-    save(await engine.svg(picture.blob, settings()), "svg");
+    save(await engine.svg(image.blob, settings()), "svg");
   } catch (error) {
     say(`No vector lines: ${error.message}`, true);
   }
@@ -177,7 +177,7 @@ async function useCamera() {
   }
   film.hidden = false;
   at("stage").hidden = true;
-  at("camera").textContent = "take the picture";
+  at("camera").textContent = "take the image";
   await film.play();
 }
 
@@ -192,7 +192,7 @@ function stopCamera() {
 function takeFirst(files) {
   const file = [...(files ?? [])].find((one) => one.type.startsWith("image/")) ?? files?.[0];
   if (file) take(file, file.name);
-  else say("There was no picture in that.", true);
+  else say("There was no image in that.", true);
 }
 
 function listen() {

@@ -1,10 +1,10 @@
 // Where the edges come from on a page with a server: its API. The page without one has another file of this name.
 //
 // models() -> [{name, default}]; edges(blob, {model, thin, size}) -> {width, height, map, seen} with values in [0, 1]
-// and the width and height at which the network saw the picture; svg and png(blob, settings) -> Blob, the file of the
+// and the width and height at which the network saw the image; svg and png(blob, settings) -> Blob, the file of the
 // command, or null where the page has to make its own. An error is `refused` if no setting would help.
 
-export const promise = "Edges of a picture, found by this server. Pictures are not kept.";
+export const promise = "Edges of an image, found by this server. Images are not kept.";
 export const canVector = true;
 
 export async function models() {

@@ -1,6 +1,6 @@
-// Pictures and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
+// Images and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
 //
-// seenSize and thinLines are pixeldiff/runtime/sizes.py, reduce is Pillow's smooth bilinear, resize is
+// seenSize and thinLines are pixeldiff/inference/sizes.py, reduce is Pillow's smooth bilinear, resize is
 // pixeldiff/image.py, nms and thin are native/edges/nms.cpp and native/edges/thin.cpp. Every step is rounded to 32 bits
 // as there; tests/serve/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
 
@@ -9,7 +9,7 @@ const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
 const DEFAULT_SIZE = 800;
 
-// Height and width at which the network sees a picture; size is the longest side, "full" or null.
+// Height and width at which the network sees an image; size is the longer side, "full" or null.
 export function seenSize(height, width, size) {
   const longest = Math.max(height, width);
   const most = size === "full" ? longest : (size ?? DEFAULT_SIZE);
@@ -17,7 +17,7 @@ export function seenSize(height, width, size) {
   return [height, width].map((side) => Math.max(1, evenRound((side * most) / longest)));
 }
 
-// Half goes to the even neighbour.
+// Half goes to the even neighbor.
 function evenRound(value) {
   const low = Math.floor(value);
   return value - low === 0.5 ? low + (low % 2) : Math.round(value);
@@ -74,17 +74,17 @@ function blend(source, at, step, weights, target, to) {
 function spans(from, to) {
   const scale = from / to;
   return Array.from({ length: to }, (_, index) => {
-    const centre = (index + 0.5) * scale;
-    const first = Math.max(0, Math.trunc(centre - scale + 0.5));
-    const last = Math.min(from, Math.trunc(centre + scale + 0.5));
-    const triangle = (k) => Math.max(0, 1 - Math.abs((k + first - centre + 0.5) / scale));
+    const center = (index + 0.5) * scale;
+    const first = Math.max(0, Math.trunc(center - scale + 0.5));
+    const last = Math.min(from, Math.trunc(center + scale + 0.5));
+    const triangle = (k) => Math.max(0, 1 - Math.abs((k + first - center + 0.5) / scale));
     const weights = Array.from({ length: last - first }, (_, k) => triangle(k));
     const total = weights.reduce((sum, weight) => sum + weight, 0);
     return { first, weights: weights.map((weight) => Math.trunc(0.5 + (weight / total) * 2 ** 22)) };
   });
 }
 
-// A map at another size: bilinear, pixel centres at half.
+// A map at another size: bilinear, pixel centers at half.
 export function resize(map, height, width, rows, columns) {
   if (height === rows && width === columns) return map;
   const [above, below, down] = between(rows, height);
@@ -117,7 +117,7 @@ function between(wanted, source) {
   return [low, high, part];
 }
 
-// A map after non-maximum suppression, at the picture's size; lines of a reduced picture are drawn anew.
+// A map after non-maximum suppression, at the image's size; lines of a reduced image are drawn anew.
 export function thinLines(map, height, width, rows, columns) {
   const lines = nms(map, height, width);
   if (height === rows && width === columns) return lines;
@@ -208,7 +208,7 @@ function mirrored(i, n) {
   return i < n ? i : 2 * n - 1 - i;
 }
 
-// Weights 1 .. r, r + 1, r .. 1 down and across, normalised.
+// Weights 1 .. r, r + 1, r .. 1 down and across, normalized.
 function triangle(map, height, width, radius) {
   const weights = Array.from({ length: 2 * radius + 1 }, (_, k) =>
     f32((radius + 1 - Math.abs(k - radius)) / (radius + 1) ** 2),
@@ -278,7 +278,7 @@ export function thin(mask, height, width) {
   return result;
 }
 
-// Bit s of DELETABLE[neighbours]: the pixel goes in round s.
+// Bit s of DELETABLE[neighbors]: the pixel goes in round s.
 const DELETABLE = Uint8Array.from({ length: 256 }, (_, code) => {
   const x = (i) => (code >> ((i - 1) % 8)) & 1;
   let [crossings, one, other] = [0, 0, 0];

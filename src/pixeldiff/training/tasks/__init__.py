@@ -20,7 +20,7 @@ class TaskProtocol(Protocol):
     number of workers nor a restart changes it.
     """
 
-    preprocessing: dict[str, Any]  # how its networks see pictures; travels with the weights
+    preprocessing: dict[str, Any]  # how its networks see images; travels with the weights
     labels: tuple[str, ...]  # names of the classes, which travel with the weights; empty without classes
 
     def __len__(self) -> int:
@@ -36,13 +36,13 @@ class TaskProtocol(Protocol):
         """Samples as one batch: a tuple of tensors."""
 
     def loss(self, model: Any, batch: Any) -> Any:
-        """The mean of the pictures' losses, a scalar tensor."""
+        """The mean of the images' losses, a scalar tensor."""
 
     def evaluate(self, model: Any) -> dict[str, float]:
         """Scores on the validation set, the one that decides about "best" first; empty without such a set."""
 
     def preview(self, model: Any) -> Any:
-        """A picture to look at, uint8 (H, W, 3), or None."""
+        """An image to look at, uint8 (H, W, 3), or None."""
 
 
 def task_module(name: str) -> ModuleType:

@@ -1,6 +1,6 @@
 """Classification: cross-entropy or a teacher's probabilities, top-1 and top-5.
 
-With a teacher (Hinton et al. 2015, as ReActNet uses it) the loss of a picture is
+With a teacher (Hinton et al. 2015, as ReActNet uses it) the loss of an image is
 
     (1 - d) * cross-entropy(label) + d * T^2 * KL(softmax(teacher / T) || softmax(student / T)),    d = distillation
 
@@ -26,8 +26,8 @@ from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.models.bipidinet import BiPiDiNetConfig
 from pixeldiff.models.saving import load_model
-from pixeldiff.training.tasks.class_pictures import Batch, CifarPictures, FolderPictures, Key, Pictures, spread
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.class_images import Batch, CifarImages, FolderImages, Images, Key, spread
+from pixeldiff.training.tasks.images import normalize
 
 Network = BiPiDiNetConfig
 DATASETS = ("cifar100", "folder")
@@ -35,13 +35,13 @@ DATASETS = ("cifar100", "folder")
 
 @dataclass(frozen=True)
 class Data:
-    """Where the pictures are and how they are augmented."""
+    """Where the images are and how they are augmented."""
 
     root: str  # a folder, or its name under PIXELDIFF_DATA
     dataset: str = "cifar100"  # or "folder": train/<class>/*.jpg and val/<class>/*.jpg
     padding: int = 4  # cifar100: zeros on each side before the random window
-    size: int = 224  # folder: side of the training pictures
-    area: float = 0.08  # folder: smallest part of a picture that a window covers
+    size: int = 224  # folder: side of the training images
+    area: float = 0.08  # folder: smallest part of an image that a window covers
 
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
@@ -70,55 +70,55 @@ class Loss:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """The pictures that are scored: CIFAR-100 test, or the folder's val."""
+    """The images that are scored: CIFAR-100 test, or the folder's val."""
 
-    pictures: int = 0  # only so many, evenly spaced; 0 is all
+    images: int = 0  # only so many, evenly spaced; 0 is all
     batch: int = 250
 
     def __post_init__(self) -> None:
-        if self.pictures < 0 or self.batch < 1:
-            raise UserError(f"evaluate needs pictures >= 0 and batch >= 1, got {self.pictures} and {self.batch}")
+        if self.images < 0 or self.batch < 1:
+            raise UserError(f"evaluate needs images >= 0 and batch >= 1, got {self.images} and {self.batch}")
 
 
 def data_of(described: Mapping[str, Any], stem: str, root: str = "") -> Data:
-    """How a network sees pictures: as the recipe in its file says, else as its stem does."""
+    """How a network sees images: as the recipe in its file says, else as its stem does."""
     table = described.get("recipe", {}).get("data", {})
     dataset = table.get("dataset", "cifar100" if stem == "cifar" else "folder")
     return Data(root, dataset, size=table.get("size", Data.size))
 
 
 def preprocessing(data: Data) -> dict[str, Any]:
-    """How a network trained on these pictures sees them."""
+    """How a network trained on these images sees them."""
     small = data.dataset == "cifar100"
-    return image.preprocessing(size=SIDE if small else data.size, crop=1.0 if small else image.CENTRE)
+    return image.preprocessing(size=SIDE if small else data.size, crop=1.0 if small else image.CENTER)
 
 
-def open_pictures(data: Data, seed: int, *, training: bool) -> Pictures:
+def open_images(data: Data, seed: int, *, training: bool) -> Images:
     """The training or the test split of a recipe's data."""
-    folders = "folders of pictures, <root>/train/<class> and <root>/val/<class>"
+    folders = "folders of images, <root>/train/<class> and <root>/val/<class>"
     root = find_root(data.root, f"CIFAR-100: {ORIGIN}" if data.dataset == "cifar100" else folders)
     if data.dataset == "cifar100":
-        return CifarPictures(root, "train" if training else "test", seed, data.padding)
-    return FolderPictures(root, "train" if training else "val", seed, data.size, data.area)
+        return CifarImages(root, "train" if training else "test", seed, data.padding)
+    return FolderImages(root, "train" if training else "val", seed, data.size, data.area)
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """T^2 * KL(teacher || student), the mean over pictures."""
+    """T^2 * KL(teacher || student), the mean over images."""
     t = temperature
     log_student, log_teacher = F.log_softmax(student / t, 1), F.log_softmax(teacher / t, 1)
     return t * t * F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
 
 
-def predict(model: nn.Module, pictures: Pictures, count: int = 0, batch: int = 250) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels of `count` pictures (0: all), in eval mode."""
+def predict(model: nn.Module, entries: Images, count: int = 0, batch: int = 250) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of `count` images (0: all), in eval mode."""
     training, logits, labels = model.training, [], []
-    indices = spread(count, len(pictures))
+    indices = spread(count, len(entries))
     device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
         for start in range(0, len(indices), batch):
-            images, right = pictures.plain(indices[start : start + batch])
-            logits.append(model(normalise(images.to(device))).float().cpu().numpy())
+            images, right = entries.plain(indices[start : start + batch])
+            logits.append(model(normalize(images.to(device))).float().cpu().numpy())
             labels.append(right.numpy())
     model.train(training)
     return np.concatenate(logits), np.concatenate(labels)
@@ -132,36 +132,36 @@ class Task:
         self.settings: Loss = recipe.loss
         self.scored: Evaluate = recipe.evaluate
         self.seed: int = recipe.seed
-        self.pictures = open_pictures(self.data, self.seed, training=True)
-        self.test = open_pictures(self.data, self.seed, training=False)
-        if self.test.names != self.pictures.names:
+        self.images = open_images(self.data, self.seed, training=True)
+        self.test = open_images(self.data, self.seed, training=False)
+        if self.test.names != self.images.names:
             raise UserError(
-                f"the test pictures have {len(self.test.names)} classes, the training pictures "
-                f"{len(self.pictures.names)}; both need the same folders, or labels would not agree"
+                f"the test images have {len(self.test.names)} classes, the training images "
+                f"{len(self.images.names)}; both need the same folders, or labels would not agree"
             )
-        self.labels = self.pictures.names
+        self.labels = self.images.names
         self.preprocessing = preprocessing(self.data)
         self.teacher = load_model(self.settings.teacher).requires_grad_(False) if self.settings.teacher else None
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __getitem__(self, key: Key) -> object:
-        return self.pictures.sample(key)
+        return self.images.sample(key)
 
     def name(self, index: int) -> str:
-        return self.pictures.name(index)
+        return self.images.name(index)
 
     def collate(self, samples: list[object]) -> Batch:
-        return self.pictures.collate(samples)
+        return self.images.collate(samples)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
-        x = normalise(images)
+        x = normalize(images)
         logits = model(x)
         if logits.shape[1] != len(self.labels):
             raise UserError(
-                f"the network has {logits.shape[1]} classes, the pictures {len(self.labels)}; "
+                f"the network has {logits.shape[1]} classes, the images {len(self.labels)}; "
                 f"set classes = {len(self.labels)} in [model]"
             )
         if self.teacher is None:
@@ -175,7 +175,7 @@ class Task:
         return loss if d == 1 else loss + (1 - d) * F.cross_entropy(logits, labels)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        return accuracy(*predict(model, self.test, self.scored.pictures, self.scored.batch))
+        return accuracy(*predict(model, self.test, self.scored.images, self.scored.batch))
 
     def preview(self, model: nn.Module) -> np.ndarray | None:
         return None

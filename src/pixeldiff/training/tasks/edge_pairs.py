@@ -1,7 +1,7 @@
-"""Windows of labelled pictures: the HED augmentation on the fly, one dataset for every source.
+"""Windows of labeled images: the HED augmentation on the fly, one dataset for every source.
 
 The augmentation is that of HED (Xie and Tu, 2015): 16 rotations, a flip, three scales, each combination one entry of
-the epoch. Random colours are ours, and off unless a recipe asks for them.
+the epoch. Random colors are ours, and off unless a recipe asks for them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pixeldiff.errors import UserError
 from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, read_pair
 
 SMALLEST = 8  # pixels on a side: three poolings leave one
-CACHE_BYTES = 2**29  # decoded pictures that each process keeps: all of BSDS500
+CACHE_BYTES = 2**29  # decoded images that each process keeps: all of BSDS500
 N = TypeVar("N", float, Tensor)
-Sample = tuple[Tensor, Tensor, bool]  # picture, label, whether that is soft
+Sample = tuple[Tensor, Tensor, bool]  # image, label, whether that is soft
 
 
 def inscribed(width: float, height: float, angle: float) -> tuple[float, float]:
@@ -44,29 +44,29 @@ def warp(
     flip: bool,
     scale: float,
     size: tuple[int, int],
-    centre: tuple[float, float],
+    center: tuple[float, float],
 ) -> tuple[Tensor, Tensor]:
-    """A window of the picture rotated by `angle` (radians), mirrored and scaled: uint8 (3, H, W) and (1, H, W).
+    """A window of the image rotated by `angle` (radians), mirrored and scaled: uint8 (3, H, W) and (1, H, W).
 
-    `size` is the window's (height, width); `centre` is its centre (y, x) on the scaled upright picture, relative to the
-    middle. Beyond the picture's border the image is mirrored and the label IGNORED.
+    `size` is the window's (height, width); `center` is its center (y, x) on the scaled upright image, relative to the
+    middle. Beyond the image's border the image is mirrored and the label IGNORED.
     """
-    picture = torch.from_numpy(image).permute(2, 0, 1)[None].float()
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()
     truth = torch.from_numpy(label)[None, None].float()
     if scale < 1:  # average before sampling sparsely; of a label the largest share, or thin lines would fade
         shrunk = [max(1, round(side * scale)) for side in label.shape]
-        picture = F.interpolate(picture, shrunk, mode="bilinear", antialias=True, align_corners=False)
+        pixels = F.interpolate(pixels, shrunk, mode="bilinear", antialias=True, align_corners=False)
         truth = _shrunk_label(truth, shrunk)
     height, width = truth.shape[2:]
     factor = 2.0 if scale < 1 else 2.0 / scale
     y = (torch.arange(size[0]) - (size[0] - 1) / 2)[:, None]
     x = (torch.arange(size[1]) - (size[1] - 1) / 2)[None, :] * (-1 if flip else 1)
-    (row, column), (dy, dx) = _rotated(y, x, angle), centre
+    (row, column), (dy, dx) = _rotated(y, x, angle), center
     grid = torch.stack([(column + dx) * (factor / width), (row + dy) * (factor / height)], dim=-1)[None]
-    picture = F.grid_sample(picture, grid, "bilinear", "reflection", align_corners=False)
+    pixels = F.grid_sample(pixels, grid, "bilinear", "reflection", align_corners=False)
     truth = F.grid_sample(truth, grid, "nearest", "border", align_corners=False)
     truth[0, 0][(grid[0].abs() > 1 + 1e-4).any(-1)] = IGNORED
-    return picture[0].round_().clamp_(0, 255).to(torch.uint8), truth[0].to(torch.uint8)
+    return pixels[0].round_().clamp_(0, 255).to(torch.uint8), truth[0].to(torch.uint8)
 
 
 def _shrunk_label(label: Tensor, size: list[int]) -> Tensor:
@@ -81,15 +81,15 @@ def _shrunk_label(label: Tensor, size: list[int]) -> Tensor:
     )
 
 
-def recolour(image: Tensor, saturation: float, contrast: float, gains: Tensor) -> Tensor:
-    """Other colours for uint8 (3, H, W): x -> gain (m + contrast (g + saturation (x - g) - m)), clipped.
+def recolor(image: Tensor, saturation: float, contrast: float, gains: Tensor) -> Tensor:
+    """Other colors for uint8 (3, H, W): x -> gain (m + contrast (g + saturation (x - g) - m)), clipped.
 
-    g is a pixel's grey (ITU-R 601), m the mean of g over the picture, and there is one gain for each of R, G and B.
+    g is a pixel's gray (ITU-R 601), m the mean of g over the image, and there is one gain for each of R, G and B.
     """
     x = image.float()
-    grey = (x * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(0)
-    mean = grey.mean()
-    x = gains.view(3, 1, 1) * (mean + contrast * (grey + saturation * (x - grey) - mean))
+    gray = (x * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(0)
+    mean = gray.mean()
+    x = gains.view(3, 1, 1) * (mean + contrast * (gray + saturation * (x - gray) - mean))
     return x.round_().clamp_(0, 255).to(torch.uint8)
 
 
@@ -105,11 +105,11 @@ class EdgePairs:
         scales: tuple[float, ...] = (1.0,),
         crop: int = 0,
         fill: bool = False,
-        colour: float = 0.0,
+        color: float = 0.0,
         share: float = 0.0,
     ) -> None:
         self.pairs, self.seed = pairs, seed
-        self.rotations, self.scales, self.crop, self.fill, self.colour = rotations, scales, crop, fill, colour
+        self.rotations, self.scales, self.crop, self.fill, self.color = rotations, scales, crop, fill, color
         self.versions = rotations * (1 + flips) * len(scales)
         self._parts = _mixed(pairs, self.versions, share)
         self._cache: dict[Pair, tuple[np.ndarray, np.ndarray]] = {}
@@ -123,16 +123,16 @@ class EdgePairs:
         return f"{pair.image} (rotation {math.degrees(angle):g}, flip {int(flip)}, scale {scale:g})"
 
     def entry(self, index: int) -> tuple[Pair, float, bool, float]:
-        """The picture, rotation, flip and scale of an entry."""
+        """The image, rotation, flip and scale of an entry."""
         part, place = 0, index
         while place >= self._parts[part][1]:
             place -= self._parts[part][1]
             part += 1
         pairs, length = self._parts[part]
-        picture, version = divmod(place * len(pairs) * self.versions // length, self.versions)
+        image, version = divmod(place * len(pairs) * self.versions // length, self.versions)
         version, turn = divmod(version, self.rotations)
         flip, scale = divmod(version, len(self.scales))
-        pair = pairs[picture]
+        pair = pairs[image]
         return pair, 2 * math.pi * turn / self.rotations, bool(flip), self.scales[scale] * pair.scale
 
     def _decoded(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
@@ -162,25 +162,25 @@ class EdgePairs:
         if min(size) < SMALLEST:
             raise UserError(
                 f"{self.name(index)} gives {size[1]}x{size[0]} pixels, and the networks need {SMALLEST} each way; "
-                "take the picture out of data.sources or leave out small data.scales"
+                "take the image out of data.sources or leave out small data.scales"
             )
         window, truth = warp(image, label, angle, flip, scale, size, (dy, dx))
-        if self.colour:
-            saturation, contrast, brightness = rng.uniform(-self.colour, self.colour, 3) * (2, 1, 1) + 1
-            tint = rng.uniform(-self.colour, self.colour, 3) / 4 + 1
-            window = recolour(window, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
+        if self.color:
+            saturation, contrast, brightness = rng.uniform(-self.color, self.color, 3) * (2, 1, 1) + 1
+            tint = rng.uniform(-self.color, self.color, 3) / 4 + 1
+            window = recolor(window, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
         return window, truth, pair.is_soft
 
 
 def _mixed(pairs: list[Pair], versions: int, share: float) -> list[tuple[list[Pair], int]]:
     """The parts of an epoch with their lengths: all entries once, or, with a share for those that no person has
-    labelled, one of the two kinds more often, spread evenly over its entries."""
+    labeled, one of the two kinds more often, spread evenly over its entries."""
     if not share:
         return [(pairs, len(pairs) * versions)]
     parts = [[pair for pair in pairs if pair.by_people is people] for people in (True, False)]
     if not all(parts):
         raise UserError(
-            "data.share mixes what people have labelled with soft: or objects: sources; name some of each in "
+            "data.share mixes what people have labeled with soft: or objects: sources; name some of each in "
             "data.sources, or leave the share out"
         )
     first, second = (len(part) * versions for part in parts)
@@ -201,13 +201,13 @@ def _placed(rng: np.random.Generator, side: int, part: int) -> float:
 
 
 def _rotated(y: N, x: N, angle: float) -> tuple[N, N]:
-    """A point of the rotated picture on the upright one, both relative to the middle."""
+    """A point of the rotated image on the upright one, both relative to the middle."""
     cos, sin = math.cos(angle), math.sin(angle)
     return sin * x + cos * y, cos * x - sin * y
 
 
 def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
-    """Pictures of any sizes as one batch: padded at the bottom and right by replication, labelled IGNORED there."""
+    """Images of any sizes as one batch: padded at the bottom and right by replication, labeled IGNORED there."""
     height = max(image.shape[1] for image, *_ in samples)
     width = max(image.shape[2] for image, *_ in samples)
     images = torch.empty(len(samples), 3, height, width, dtype=torch.uint8)

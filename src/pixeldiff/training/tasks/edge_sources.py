@@ -1,4 +1,4 @@
-"""Pictures with edge labels: which files a recipe's sources name, and what a label says.
+"""Images with edge labels: which files a recipe's sources name, and what a label says.
 
 A label is uint8: the share of annotators who marked a pixel (255 = all), or, of a soft one, the strength of the edge
 that a network saw there. IGNORED is a value between "nobody" and any eta: the loss skips it.
@@ -28,14 +28,14 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from pixeldiff import image as pictures
+from pixeldiff import image as images
 from pixeldiff.data.bsds import split_folders
-from pixeldiff.data.lists import list_columns, list_pictures, read_json_list, read_list, visible
+from pixeldiff.data.lists import list_columns, list_images, read_json_list, read_list, visible
 from pixeldiff.data.truth import read_bsds, read_shares
 from pixeldiff.edgemap import thin
 from pixeldiff.errors import InputError, UserError
-from pixeldiff.runtime.sizes import SMALLEST as SMALLEST_SEEN
-from pixeldiff.runtime.sizes import seen_size
+from pixeldiff.inference.sizes import SMALLEST as SMALLEST_SEEN
+from pixeldiff.inference.sizes import input_size
 
 IGNORED = 1
 ETA, BALANCE = 0.3, 1.1  # of BSDS500: the share of annotators that makes an edge, the paper's lambda
@@ -68,10 +68,10 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
     - "train": a split of a raw BSDS500, images/train/<id>.jpg with groundTruth/train/<id>.mat
     - "train_pair.lst": a list, one "image label" or "image label scale" per line, with tabs if names have spaces
     - "train_rgb.json": a JSON array of [image, label]
-    - "photos:edges": two folders, a label has the name of its picture whatever the suffix
+    - "photos:edges": two folders, a label has the name of its image whatever the suffix
     - "soft:photos:maps": two folders, the second written by `pixeldiff data pseudo-labels`; labels decide what is taken
-    - "objects:photos:masks:maps": three folders, of pictures, VOC's masks of some of them, and maps as above
-    - "blend:train:maps": any of the first four, and maps as above of all its pictures
+    - "objects:photos:masks:maps": three folders, of images, VOC's masks of some of them, and maps as above
+    - "blend:train:maps": any of the first four, and maps as above of all its images
     Names in a list are relative to the root; where they are not, to the list's own folder.
     """
     root = root.absolute()  # so that what already stands under the root stays where it is when `_found` joins it
@@ -86,7 +86,7 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
         pairs = [Pair(Path(image), Path(label)) for image, label in read_json_list(root / source)]
     elif all(folder.is_dir() for folder in split_folders(root, source)):
         images, labels = split_folders(root, source)
-        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_pictures(images)]
+        pairs = [Pair(path, labels / f"{path.stem}.mat") for path in list_images(images)]
     else:
         raise UserError(
             f"{root} has no split {source!r} (images/{source} with groundTruth/{source}); a source may also be a "
@@ -94,7 +94,7 @@ def list_pairs(root: Path, source: str) -> list[Pair]:
             '"objects:images:masks:maps" or "blend:source:maps"'
         )
     if not pairs:
-        raise UserError(f"{source!r} in {root} holds no pictures")
+        raise UserError(f"{source!r} in {root} holds no images")
     if jpeg := [pair.label for pair in pairs if pair.label.suffix.lower() in (".jpg", ".jpeg")]:
         raise UserError(f"{jpeg[0]} is a JPEG, whose noise beside each edge the loss would skip; save labels as PNG")
     folders = (root, (root / source).parent)
@@ -109,10 +109,10 @@ def _found(path: Path, folders: tuple[Path, ...]) -> Path:
 
 
 def _folder_pairs(root: Path, images: str, labels: str) -> list[Pair]:
-    by_name = {path.stem: path for path in list_pictures(root / labels)}
+    by_name = {path.stem: path for path in list_images(root / labels)}
     by_name |= {path.stem: path for path in visible(root / labels) if path.suffix == ".mat"}
     pairs = []
-    for image in list_pictures(root / images):
+    for image in list_images(root / images):
         if image.stem not in by_name:
             raise UserError(f"{image} has no label; put {image.stem}.png into {root / labels}")
         pairs.append(Pair(image, by_name[image.stem]))
@@ -126,7 +126,7 @@ def _pairs_with_maps(root: Path, kind: str, *parts: str) -> list[Pair]:
 
 
 def _new_pairs(root: Path, kind: str, images: str, *labels: str) -> list[Pair]:
-    """Pairs that no person has labelled. Pictures without a label were not ready, damaged, or are not meant."""
+    """Pairs that no person has labeled. Images without a label were not ready, damaged, or are not meant."""
     wanted = {"soft": 1, "objects": 2}[kind]
     if len(labels) != wanted:
         shape = {1: '"soft:PHOTOS:MAPS"', 2: '"objects:PHOTOS:MASKS:MAPS"'}[wanted]
@@ -136,23 +136,23 @@ def _new_pairs(root: Path, kind: str, images: str, *labels: str) -> list[Pair]:
     pairs = []
     for name, label in sorted(first.items()):
         if name not in photos:
-            raise UserError(f"{label} is the label of no picture in {root / images}; is that the right folder?")
+            raise UserError(f"{label} is the label of no image in {root / images}; is that the right folder?")
         judged = [one[name] for one in others if name in one]
         if len(judged) == len(others):  # what has a mask and no map is left out like what has no label
             pairs.append(Pair(photos[name], label, kind=kind, judged=judged[0] if judged else None))
     if not pairs:
-        raise UserError(f"no picture in {root / images} has its label in {' and '.join(labels)}")
+        raise UserError(f"no image in {root / images} has its label in {' and '.join(labels)}")
     return pairs
 
 
 def _blended_pairs(root: Path, people: str, folder: str) -> list[Pair]:
-    """Pairs of another source, each with the map of a network that has its picture's name."""
+    """Pairs of another source, each with the map of a network that has its image's name."""
     pairs = list_pairs(root, people)
     if other := [pair for pair in pairs if pair.kind != "shares"]:
-        raise UserError(f"blend: takes what people have labelled, and {other[0].label} is {other[0].kind}")
+        raise UserError(f"blend: takes what people have labeled, and {other[0].label} is {other[0].kind}")
     count = Counter(pair.image.stem for pair in pairs)
-    if twice := [pair.image for pair in pairs if count[pair.image.stem] > 1]:  # as in HED's folders of turned pictures
-        raise UserError(f"{twice[0]} is not the only picture of its name; blend: finds maps by names, so give others")
+    if twice := [pair.image for pair in pairs if count[pair.image.stem] > 1]:  # as in HED's folders of turned images
+        raise UserError(f"{twice[0]} is not the only image of its name; blend: finds maps by names, so give others")
     _check_maps(root / folder, pairs[0].image.parent)
     maps = _by_name(root / folder)
     if missing := [pair.image for pair in pairs if pair.image.stem not in maps]:
@@ -166,7 +166,7 @@ def _check_maps(maps: Path, images: Path) -> None:
 
 
 def _by_name(folder: Path) -> dict[str, Path]:
-    """All pictures below a folder by their place without the suffix, and with it where two would be one."""
+    """All images below a folder by their place without the suffix, and with it where two would be one."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
 
@@ -174,7 +174,7 @@ def _by_name(folder: Path) -> dict[str, Path]:
         raise InputError(f"cannot look into {error.filename} ({error.strerror}); check its permissions")
 
     files = (Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names)
-    found = sorted(path for path in files if path.suffix.lower() in pictures.SUFFIXES)
+    found = sorted(path for path in files if path.suffix.lower() in images.SUFFIXES)
     shown = [path for path in found if not path.name.startswith(".")]
     places = [path.relative_to(folder) for path in shown]
     count = Counter(place.with_suffix("") for place in places)
@@ -197,7 +197,7 @@ def _list_pair(line: str, where: str) -> Pair:
 
 
 def read_label_shares(path: Path) -> NDArray[np.uint8]:
-    """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of a picture."""
+    """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of an image."""
     if path.suffix == ".mat":
         shares: NDArray[np.uint8] = np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
         return shares
@@ -206,16 +206,16 @@ def read_label_shares(path: Path) -> NDArray[np.uint8]:
 
 def read_soft(path: Path) -> NDArray[np.uint8]:
     """A map that `pixeldiff data pseudo-labels` wrote; the faintest level gives way to IGNORED."""
-    stored = pictures.read_stored(path)
+    stored = images.read_stored(path)
     if stored.dtype != np.uint8 or stored.ndim != 2:
-        raise UserError(f"{path} is no soft label; `pixeldiff data pseudo-labels` writes them, grey and of 8 bits")
+        raise UserError(f"{path} is no pseudo-label; `pixeldiff data pseudo-labels` writes them, gray and of 8 bits")
     soft: NDArray[np.uint8] = np.where(stored == IGNORED, np.uint8(0), stored)
     return soft
 
 
 def read_outlines(mask: Path) -> NDArray[np.uint8]:
     """What a mask of objects says about edges, as shares of people who would mark them."""
-    indices = pictures.read_indices(mask)
+    indices = images.read_indices(mask)
     if indices.dtype != np.uint8 or indices.ndim != 2 or not (indices == RING).any():
         raise UserError(f"{mask} is no mask of objects: 0 background, 1, 2, ... objects, {RING} the ring around each")
     return outlines(indices)
@@ -233,7 +233,7 @@ def outlines(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def blended(shares: NDArray[np.uint8], strengths: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The soft label between people's and a teacher's, in levels, none of them IGNORED."""
+    """The pseudo-label between people's and a teacher's, in levels, none of them IGNORED."""
     alpha, beta = BALANCE * (1 - NEGATIVES), NEGATIVES
     y, q = shares / 255, strengths / 255
     r = q * alpha / (q * alpha + (1 - q) * beta)
@@ -251,16 +251,16 @@ def read_label(pair: Pair) -> NDArray[np.uint8]:
         return shares
     strengths = read_soft(pair.judged)
     if shares.shape != strengths.shape:
-        raise UserError(f"{pair.label} and the map {pair.judged} are not of one size; label the pictures it belongs to")
+        raise UserError(f"{pair.label} and the map {pair.judged} are not of one size; label the images it belongs to")
     return blended(shares, strengths)
 
 
 def read_pair(pair: Pair) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Picture and label, checked to be of one size; a picture that a network saw reduced is reduced so again."""
-    image, label = pictures.read8(pair.image), read_label(pair)
+    """Image and label, checked to be of one size; an image that a network saw reduced is reduced so again."""
+    image, label = images.read8(pair.image), read_label(pair)
     shape = (label.shape[0], label.shape[1])
-    if pair.kind == "soft" and shape == seen_size((image.shape[0], image.shape[1]), max(*shape, SMALLEST_SEEN)):
-        image = np.array(pictures.reduce(image, shape))
+    if pair.kind == "soft" and shape == input_size((image.shape[0], image.shape[1]), max(*shape, SMALLEST_SEEN)):
+        image = np.array(images.reduce(image, shape))
     if image.shape[:2] != shape:
         raise UserError(
             f"{pair.image} is {image.shape[1]}x{image.shape[0]} but its label {pair.label} is "

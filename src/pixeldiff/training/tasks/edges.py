@@ -1,12 +1,12 @@
-"""Edge detection: the annotator-robust loss, the training pictures, and the score on a validation set.
+"""Edge detection: the annotator-robust loss, the training images, and the score on a validation set.
 
 For pixel i of map j with probability p and label y (the share of annotators), the paper (section 6.1) has
 
     l = -alpha log(1 - p)   if y = 0          alpha = lambda (1 - beta)
-        0                   if 0 < y < eta    beta = negatives / (negatives + positives) of the picture
+        0                   if 0 < y < eta    beta = negatives / (negatives + positives) of the image
         -beta log p         otherwise         L = sum of l over pixels and maps
 
-A soft label is y = q, the strength that a teacher saw. Trained with the loss above, it says q where it believes that
+A pseudo-label is y = q, the strength that a teacher saw. Trained with the loss above, it says q where it believes that
 people mark an edge with probability r (edge_sources). So what is expected of their labels is
 
     l = -w (q log p + (1 - q) log(1 - p))      w = r beta + (1 - r) alpha = alpha beta / (q alpha + (1 - q) beta)
@@ -15,7 +15,7 @@ which has its least value where p is q, and is the loss above for q = 0 or 1. A 
 pixels people would mark in it; beta is NEGATIVES, that of BSDS500.
 
 Here p = sigmoid(logit), and the logarithms are taken on the logits. The loss of a batch is the mean of its
-pictures' L. L is a sum over pixels, so its gradient dwarfs Adam's eps, and the weight decay acts on weights
+images' L. L is a sum over pixels, so its gradient dwarfs Adam's eps, and the weight decay acts on weights
 without any gradient only.
 """
 
@@ -32,11 +32,11 @@ from torch import Tensor, nn
 
 from pixeldiff.data.bsds import ORIGIN
 from pixeldiff.data.lists import find_root
-from pixeldiff.data.truth import Truth
+from pixeldiff.data.truth import GroundTruth
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import pad_to, preprocessing, read8
-from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarise
+from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarize
 from pixeldiff.models.pidinet import PiDiNetConfig
 from pixeldiff.training.tasks.edge_pairs import SMALLEST, EdgePairs, Sample, collate
 from pixeldiff.training.tasks.edge_sources import (
@@ -50,11 +50,11 @@ from pixeldiff.training.tasks.edge_sources import (
     read_label,
     read_pair,
 )
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.images import normalize
 
 Network = PiDiNetConfig
 LOOKED_AT = 32  # labels that are read before training begins
-PREVIEW_PIXELS = 10**6  # larger pictures are drawn smaller
+PREVIEW_PIXELS = 10**6  # larger images are drawn smaller
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Data:
     rotations: int = 1  # 16 is HED's: every 22.5 degrees
     flips: bool = False
     scales: tuple[float, ...] = (1.0,)  # HED's are 1, 0.5, 1.5
-    crop: int = 0  # side of the random square windows; 0 is the whole picture
-    fill: bool = False  # windows of rotated pictures: false keeps to the inscribed rectangle, true mirrors beyond
-    colour: float = 0.0  # up to 0.5: contrast and brightness vary by so much, saturation by twice, tint by a quarter
-    share: float = 0.0  # of soft: and objects: sources in an epoch; 0 is every picture once
+    crop: int = 0  # side of the random square windows; 0 is the full image
+    fill: bool = False  # windows of rotated images: false keeps to the inscribed rectangle, true mirrors beyond
+    color: float = 0.0  # up to 0.5: contrast and brightness vary by so much, saturation by twice, tint by a quarter
+    share: float = 0.0  # of soft: and objects: sources in an epoch; 0 is every image once
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -85,13 +85,13 @@ class Data:
                 f"got {self.rotations}, {self.crop} and {list(self.scales)}"
             )
         if 0 < self.crop < SMALLEST:
-            raise UserError(f"data.crop is 0 (whole pictures) or at least {SMALLEST} pixels, got {self.crop}")
+            raise UserError(f"data.crop is 0 (full images) or at least {SMALLEST} pixels, got {self.crop}")
         if self.fill and not self.crop:
             raise UserError("data.fill is for windows; give data.crop their side, or leave fill out")
         if not 0 <= self.share < 1:
             raise UserError(f"data.share is the part of soft: and objects: sources, 0 to below 1, got {self.share}")
-        if not 0 <= self.colour <= 0.5:
-            raise UserError(f"data.colour is how much colours vary, 0 to 0.5, got {self.colour}")
+        if not 0 <= self.color <= 0.5:
+            raise UserError(f"data.color is how much colors vary, 0 to 0.5, got {self.color}")
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ class Loss:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """The pictures that are scored while training, and the first four of them drawn. No sources: no scores."""
+    """The images that are scored while training, and the first four of them drawn. No sources: no scores."""
 
     root: str = ""  # as data.root, which is the default
     sources: tuple[str, ...] = ()
-    every: int = 1  # only every so many pictures
+    every: int = 1  # only every so many images
     thresholds: int = 99  # fewer are quicker and a little lower
     max_dist: float = BSDS_MAX_DIST  # NYUD: 0.011
 
@@ -128,7 +128,7 @@ class Evaluate:
 def robust_loss(
     logits: list[Tensor], label: Tensor, eta: float = ETA, balance: float = BALANCE, soft: Tensor | None = None
 ) -> Tensor:
-    """The loss above, one value per picture (N,): `logits` are maps (N, 1, H, W), `label` is y in [0, 1], `soft` (N,)
+    """The loss above, one value per image (N,): `logits` are maps (N, 1, H, W), `label` is y in [0, 1], `soft` (N,)
     says whose labels are soft."""
     negative, positive = label == 0, label >= eta
     pixels = (1, 2, 3)
@@ -147,18 +147,18 @@ def robust_loss(
 
 
 def soft_weight(label: Tensor, balance: float) -> Tensor:
-    """w of soft labels, 0 where they are IGNORED."""
+    """w of pseudo-labels, 0 where they are IGNORED."""
     beta, alpha = NEGATIVES, balance * (1 - NEGATIVES)
     return (label != IGNORED / 255) * (alpha * beta) / (label * alpha + (1 - label) * beta)
 
 
 def logits_of(model: nn.Module, image: np.ndarray) -> list[Tensor]:
-    """The five maps of an RGB picture, without gradients."""
+    """The five maps of an RGB image, without gradients."""
     height, width = image.shape[:2]
     pixels = torch.from_numpy(np.ascontiguousarray(pad_to(image, SMALLEST)))
     device = next(model.parameters()).device
     with torch.no_grad():
-        maps = model.side_logits(normalise(pixels.permute(2, 0, 1)[None].to(device)))  # type: ignore[operator]
+        maps = model.side_logits(normalize(pixels.permute(2, 0, 1)[None].to(device)))  # type: ignore[operator]
     return [one[:, :, :height, :width] for one in maps]
 
 
@@ -181,7 +181,7 @@ class Task:
         pairs = _all_pairs(data.root, data.sources)
         _look_at(pairs, self.settings.eta)
         self.pairs = EdgePairs(
-            pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.colour, data.share
+            pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.color, data.share
         )
         self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
         if new := [pair for pair in self.held_out if pair.kind != "shares"]:
@@ -191,7 +191,7 @@ class Task:
             )
         if scaled := [pair for pair in self.held_out if pair.scale != 1]:
             raise UserError(
-                f"evaluate.sources asks for {scaled[0].image} at scale {scaled[0].scale:g}, but pictures are scored as "
+                f"evaluate.sources asks for {scaled[0].image} at scale {scaled[0].scale:g}, but images are scored as "
                 "they are; give a list without other scales"
             )
 
@@ -209,13 +209,13 @@ class Task:
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         images, labels, soft = batch
-        logits = model.side_logits(normalise(images))  # type: ignore[operator]
+        logits = model.side_logits(normalize(images))  # type: ignore[operator]
         return robust_loss(logits, labels / 255, self.settings.eta, self.settings.balance, soft).mean()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """ODS, OIS and AP of the benchmark (NMS radius 1) on the held-out pictures, and their mean loss.
+        """ODS, OIS and AP of the benchmark (NMS radius 1) on the held-out images, and their mean loss.
 
-        The loss is of whole pictures, so it is larger than that of windows; where it rises, the network overfits.
+        The loss is of full images, so it is larger than that of windows; where it rises, the network overfits.
         """
         if not self.held_out:
             return {}
@@ -225,13 +225,13 @@ class Task:
             logits = logits_of(model, image)
             shares = torch.from_numpy(label).to(logits[0].device)[None, None] / 255
             losses.append(robust_loss(logits, shares, self.settings.eta, self.settings.balance).item())
-            truth = Truth((pair.label,)).load()
+            truth = GroundTruth((pair.label,)).load()
             counts.append(evaluate_image(as_edges(logits), truth, self.scored.thresholds, self.scored.max_dist))
-        summary = summarise(counts)
+        summary = summarize(counts)
         return {"ods": summary.ods, "ois": summary.ois, "ap": summary.ap, "held_out_loss": sum(losses) / len(losses)}
 
     def preview(self, model: nn.Module) -> np.ndarray | None:
-        """Four pictures side by side, their edges below, white on black."""
+        """Four images side by side, their edges below, white on black."""
         pairs = (self.held_out or self.pairs.pairs)[:4]
         columns = []
         for pair in pairs:

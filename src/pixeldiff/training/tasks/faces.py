@@ -1,6 +1,6 @@
 """The task of faces: A-Softmax over the people of a folder; scores of pairs of people that it has not seen.
 
-The pictures are aligned (`pixeldiff faces align`). The only augmentation is the paper's: half of them are mirrored.
+The images are aligned (`pixeldiff faces align`). The only augmentation is the paper's: half of them are mirrored.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from pixeldiff import image
 from pixeldiff.data.faces import ORIGINS, find_people, read_pairs
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.faces import summarise
+from pixeldiff.metrics.faces import summarize
 from pixeldiff.models.sphereface import SphereFace, SphereFaceConfig
 from pixeldiff.nn.margin import MARGINS, annealed
-from pixeldiff.training.tasks.class_pictures import Batch, Key, as_tensor
-from pixeldiff.training.tasks.pictures import normalise
+from pixeldiff.training.tasks.class_images import Batch, Key, as_tensor
+from pixeldiff.training.tasks.images import normalize
 
 Network = SphereFaceConfig
 
@@ -60,7 +60,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Pairs that are scored: aligned pictures and lists, as `pixeldiff eval` takes them."""
+    """Pairs that are scored: aligned images and lists, as `pixeldiff eval` takes them."""
 
     data: str = ""  # their folder; empty for no scores
     datasets: tuple[str, ...] = ("cfp-ff", "cfp-fp")
@@ -75,24 +75,24 @@ class Evaluate:
 
 
 def embed(model: nn.Module, faces: NDArray[np.uint8], batch: int = 100) -> NDArray[np.float32]:
-    """Unit vectors of aligned faces (N, H, W, 3), each from the picture and its mirror image, in eval mode."""
+    """Unit vectors of aligned faces (N, H, W, 3), each from the image and its mirror image, in eval mode."""
     training, found = model.training, []
     device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
         for start in range(0, len(faces), batch):
-            x = _normalised(as_tensor(faces[start : start + batch]).to(device))
+            x = _normalized(as_tensor(faces[start : start + batch]).to(device))
             found.append(F.normalize(torch.cat([model(x), model(x.flip(3))], 1)).cpu().numpy())
     model.train(training)
     return np.concatenate(found)
 
 
-def _normalised(images: Tensor) -> Tensor:
-    return normalise(images, image.FACE_MEAN, image.FACE_STD)
+def _normalized(images: Tensor) -> Tensor:
+    return normalize(images, image.FACE_MEAN, image.FACE_STD)
 
 
 def read_face(path: Path) -> NDArray[np.uint8]:
-    """An aligned picture."""
+    """An aligned image."""
     face = image.read8(path)
     if face.shape[:2] != image.FACE:
         height, width = image.FACE
@@ -141,13 +141,13 @@ class Task:
         head = model.head
         if head is None or len(head.weight) != len(self.people.names):
             raise UserError(
-                f"the network has {model.config.classes} people, the pictures {len(self.people.names)}; "
+                f"the network has {model.config.classes} people, the images {len(self.people.names)}; "
                 f"set classes = {len(self.people.names)} in [model]"
             )
         settings = self.settings
         plain = annealed(settings.first_lambda, settings.last_lambda, settings.decay, int(head.steps))
         head.steps += 1
-        return F.cross_entropy(head(model(_normalised(faces)), people, settings.margin, plain), people)
+        return F.cross_entropy(head(model(_normalized(faces)), people, settings.margin, plain), people)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """AUC (the mean over data sets first), and accuracy."""
@@ -155,7 +155,7 @@ class Task:
         for name, pairs in self.pairs.items():
             vectors = embed(model, np.stack([read_face(item[0]) for item in pairs.items]), self.scored.batch)
             cosines = (vectors[pairs.left] * vectors[pairs.right]).sum(1)
-            found = summarise(cosines, pairs.same, pairs.folds)
+            found = summarize(cosines, pairs.same, pairs.folds)
             scores |= {f"{name} auc": found["auc"], f"{name} accuracy": found["accuracy"]}
         mean = [value for key, value in scores.items() if key.endswith("auc")]
         return {"auc": float(np.mean(mean)), **scores} if mean else {}

@@ -1,0 +1,1 @@
+"""Many images: local runs, video, clusters."""

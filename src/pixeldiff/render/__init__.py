@@ -1,0 +1,1 @@
+"""What is drawn and how it is encoded: drawing, formats, vector lines, detections."""

@@ -1,0 +1,156 @@
+"""Edges as vector lines: a thin map traced to polylines, simplified, written as SVG.
+
+1. Pixels of at least `threshold` are thinned to lines one pixel wide (Guo and Hall).
+2. Linked pixels are traced to chains between ends and junctions, and to loops (native/edges/trace.hpp).
+3. Each chain is simplified: no pixel of it lies further than `tolerance` from the line that replaces it (Ramer 1972;
+   Douglas and Peucker 1973). All chains are split at once, so the work is a handful of passes over the pixels.
+4. Specks are left out: chains of less than three pixels, and linked chains with less than `min_length` together.
+5. A line's opacity is the mean strength of its pixels, in 16 steps, one group of the file per step.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixeldiff import _native
+from pixeldiff.edgemap import thin, to_float
+from pixeldiff.image import FloatMap
+
+THRESHOLD = 0.2  # weaker lines are mostly texture
+TOLERANCE = 1.0  # pixels
+_STEPS = 16
+STROKE = 1.0  # pixels
+_SHORTEST = 3  # pixels; shorter chains are specks and spurs
+
+Points = NDArray[np.int64]  # n x 2, row and column
+
+
+@dataclass(frozen=True)
+class LineDrawing:
+    """A map (best a thin one) and how its lines are drawn: white on black, or black on white."""
+
+    edge_map: FloatMap
+    threshold: float | None = None
+    invert: bool = False
+    tolerance: float = TOLERANCE
+    min_length: float = 0
+    stroke: float = STROKE
+    transparent: bool = False
+
+
+def encode_svg(sketch: LineDrawing, note: str = "") -> bytes:
+    """The lines as an SVG file of the map's size."""
+    height, width = sketch.edge_map.shape
+    paper, ink = ("#fff", "#000") if sketch.invert else ("#000", "#fff")
+    ground = "" if sketch.transparent else f'<rect width="{width}" height="{height}" fill="{paper}"/>\n'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
+        f"{f'<desc>{html.escape(note)}</desc>' if note else ''}{ground}"
+        # Pixel centers lie at half coordinates.
+        f'<g transform="translate(.5 .5)" fill="none" stroke="{ink}" stroke-width="{sketch.stroke:g}" '
+        'stroke-linecap="round" stroke-linejoin="round">\n'
+    ]
+    threshold = THRESHOLD if sketch.threshold is None else sketch.threshold
+    groups: dict[int, list[str]] = {}
+    for line, strength in lines(sketch.edge_map, threshold, sketch.tolerance, sketch.min_length):
+        step = min(_STEPS, max(1, round(strength * _STEPS)))
+        groups.setdefault(step, []).append(_path(line))
+    for step in sorted(groups):
+        paths = "".join(groups[step])
+        parts.append(f'<path stroke-opacity="{step / _STEPS:g}" d="{paths}"/>\n')
+    return "".join([*parts, "</g>\n</svg>\n"]).encode()
+
+
+def lines(
+    edge_map: FloatMap, threshold: float, tolerance: float, min_length: float = 0
+) -> Iterator[tuple[list[list[int]], float]]:
+    """The simplified polylines of a map, (row, column) by (row, column), each with the mean strength of its pixels."""
+    edge_map = to_float(edge_map)
+    chosen = edge_map >= max(threshold, np.finfo(np.float32).tiny)  # a map's zeros are never edges
+    pixels, starts = _native.trace(thin(chosen).view(np.uint8))
+    long = np.diff(starts) >= _SHORTEST
+    if min_length > _SHORTEST:
+        long &= _linked_length(pixels, starts) >= min_length
+    if not long.any():
+        return
+    pixels = pixels[np.repeat(long, np.diff(starts))]
+    starts = np.concatenate([[0], np.cumsum(np.diff(starts)[long])])
+    points = np.stack(np.divmod(pixels.astype(np.int64), edge_map.shape[1]), axis=1)
+    strengths = np.add.reduceat(edge_map.ravel()[pixels], starts[:-1], dtype=np.float64) / np.diff(starts)
+    kept = simplify(points, starts, tolerance)
+    corners, bounds = points[kept].tolist(), np.searchsorted(kept, starts).tolist()
+    for begin, end, strength in zip(bounds, bounds[1:], strengths.tolist(), strict=False):
+        yield corners[begin:end], strength
+
+
+def _linked_length(pixels: NDArray[np.int32], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each chain the pixels of all chains that hang together with it; they meet in their end pixels."""
+    lengths = np.diff(starts)
+    ends = np.stack([pixels[starts[:-1]], pixels[starts[1:] - 1]], axis=1)
+    _, places = np.unique(ends, return_inverse=True)
+    places = places.reshape(ends.shape)
+    label = np.arange(places.max(initial=-1) + 1)
+    while True:  # each place takes the least label of its chains, then that label's own: long rows need few passes
+        least = label[places].min(axis=1)
+        new = label.copy()
+        np.minimum.at(new, places, least[:, None])
+        new = new[new]
+        if np.array_equal(new, label):
+            break
+        label = new
+    own = label[places[:, 0]]
+    return np.bincount(own, lengths, minlength=len(label)).astype(np.int64)[own]
+
+
+def simplify(points: Points, starts: NDArray[np.int64], tolerance: float) -> NDArray[np.int64]:
+    """Indices of the points to keep of many polylines, the k-th being points[starts[k]:starts[k + 1]].
+
+    Each pass looks at all pieces between kept points and splits those whose furthest point is off by more than
+    `tolerance` there.
+    """
+    kept = np.zeros(len(points), bool)
+    kept[starts[:-1]] = True
+    kept[starts[1:] - 1] = True
+    begin, end = starts[:-1], starts[1:] - 1  # the first and the last index of each piece
+    while True:
+        inner = end - begin - 1
+        begin, end, inner = begin[inner > 0], end[inner > 0], inner[inner > 0]
+        if not len(begin):
+            return np.flatnonzero(kept)
+        heads = np.concatenate([[0], np.cumsum(inner)[:-1]])
+        piece = np.repeat(np.arange(len(begin)), inner)
+        index = np.arange(len(piece)) - heads[piece] + begin[piece] + 1
+        distance = _distance(points[index], points[begin][piece], points[end][piece])
+        furthest = np.maximum.reduceat(distance, heads)
+        # The first point of each piece at its furthest distance.
+        candidates = np.flatnonzero(distance == furthest[piece])
+        _, where = np.unique(piece[candidates], return_index=True)
+        split = index[candidates[where]]
+        bad = furthest > tolerance
+        middle, begin, end = split[bad], begin[bad], end[bad]
+        kept[middle] = True
+        begin, end = np.concatenate([begin, middle]), np.concatenate([middle, end])
+
+
+def _distance(points: Points, a: Points, b: Points) -> NDArray[np.float64]:
+    """From each point to the segment from a to b, which may be a single point."""
+    along, offset = b - a, points - a
+    length = (along * along).sum(1)
+    part = np.clip((offset * along).sum(1) / np.maximum(length, 1), 0, 1)
+    rest = offset - part[:, None] * along
+    result: NDArray[np.float64] = np.sqrt((rest * rest).sum(1))
+    return result
+
+
+def _path(line: list[list[int]]) -> str:
+    """SVG path data: where the line begins, then its steps; z closes a loop."""
+    closed = len(line) > 2 and line[0] == line[-1]
+    steps = pairwise(line[:-1] if closed else line)
+    words = " ".join(f"{c - column} {r - row}" for (row, column), (r, c) in steps)
+    return f"M{line[0][1]} {line[0][0]}l{words}{'z' * closed}"

@@ -1,0 +1,245 @@
+"""Images with boxes for training: mirrored, scaled, cropped, recolored, four as one; or single objects, cut out.
+
+An image and its boxes go through one transformation, `place`: a window of the image, which may reach beyond it,
+becomes a rectangle of pixels, and boxes are mapped, cut at its border and dropped where too little of them is seen.
+Everything random about a sample comes from (seed, epoch, index).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from pixeldiff.data.voc import LabeledImage
+from pixeldiff.errors import UserError
+from pixeldiff.image import read8
+from pixeldiff.inference.objects import GRID, PAD
+from pixeldiff.machine import memory_budget
+from pixeldiff.metrics.objects import area
+from pixeldiff.training.tasks.edge_pairs import recolor
+
+Window = tuple[float, float, float, float]  # left, top, right, bottom in the image
+Batch = tuple[Tensor, Tensor, Tensor]  # uint8 (N, 3, S, S), boxes (N, M, 4), labels (N, M), -1 where there is none
+
+VISIBLE = 0.3  # the part of a box that must be seen
+SMALLEST = 4.0  # pixels of a side
+SMALLEST_CROP = 12.0  # pixels of an object's long side
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to images."""
+
+    size: int = 256  # side of the training images
+    flips: bool = True
+    zoom: tuple[float, float] = (1.0, 1.0)  # 1 shows the full image, more a part of it, less leaves a margin
+    stretch: float = 0.0  # of width against height, at most by this part
+    color: float = 0.0
+    mosaic: float = 0.0  # how often four images become one
+
+    def __post_init__(self) -> None:
+        if self.size < GRID or self.size % GRID:
+            raise UserError(f"data.size is a multiple of {GRID}, got {self.size}")
+        if not 0.1 <= self.zoom[0] <= self.zoom[1] <= 10:
+            raise UserError(f"data.zoom is a range within 0.1 to 10, got {list(self.zoom)}")
+        for name in ("stretch", "color", "mosaic"):
+            value, most = getattr(self, name), 1.0 if name == "mosaic" else 0.5
+            if not 0 <= value <= most:
+                raise UserError(f"data.{name} is 0 to {most:g}, got {value}")
+
+
+def place(
+    image: NDArray[np.uint8],
+    boxes: NDArray[np.float32],
+    window: Window,
+    size: tuple[int, int],
+    mirrored: bool = False,
+) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_]]:
+    """The window as size = (height, width) pixels, the boxes in it, and which of those are still to be seen."""
+    left, top, right, bottom = window
+    height, width = size
+    along, down = width / (right - left), height / (bottom - top)
+    canvas = np.empty((height, width, 3), np.uint8)
+    canvas[:] = PAD
+    # Whole pixels of the result that lie inside the image, and what they cover there: boxes stay where they are.
+    x0, x1 = max(0, math.ceil(-left * along)), min(width, math.floor((image.shape[1] - left) * along))
+    y0, y1 = max(0, math.ceil(-top * down)), min(height, math.floor((image.shape[0] - top) * down))
+    if x1 > x0 and y1 > y0:
+        source = (left + x0 / along, top + y0 / down, left + x1 / along, top + y1 / down)
+        source = (
+            max(0.0, source[0]),
+            max(0.0, source[1]),
+            min(image.shape[1], source[2]),
+            min(image.shape[0], source[3]),
+        )
+        part = Image.fromarray(image).resize((x1 - x0, y1 - y0), Image.Resampling.BILINEAR, source)
+        canvas[y0:y1, x0:x1] = np.asarray(part)
+    moved = (boxes - np.array([left, top] * 2, np.float32)) * np.array([along, down] * 2, np.float32)
+    cut = np.clip(moved, 0, np.array([width, height] * 2, np.float32))
+    seen = area(cut) >= VISIBLE * area(moved)
+    seen &= (cut[:, 2:] - cut[:, :2] >= SMALLEST).all(1)
+    if mirrored:
+        canvas = canvas[:, ::-1]
+        cut = np.stack([width - cut[:, 2], cut[:, 1], width - cut[:, 0], cut[:, 3]], 1)
+    return canvas, cut.astype(np.float32), seen
+
+
+class ObjectImages:
+    """Full images with all their boxes; ignored objects are not learned."""
+
+    def __init__(self, images: tuple[LabeledImage, ...], seed: int, options: Augmentation) -> None:
+        self.images, self.seed, self.options = images, seed, options
+        self._cache: dict[int, NDArray[np.uint8]] = {}
+        self._room = memory_budget()  # of decoded images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def name(self, index: int) -> str:
+        return str(self.images[index].image)
+
+    def sample(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Pixels (3, S, S), boxes (M, 4) and labels (M,)."""
+        rng = np.random.default_rng((self.seed, *key))
+        side = self.options.size
+        if rng.uniform() < self.options.mosaic:
+            others = rng.integers(0, len(self), 3)
+            canvas, boxes, labels = self._four([key[1], *others], rng)
+        else:
+            canvas, boxes, labels = self._one(key[1], (side, side), rng)
+        pixels = torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1)
+        return recolored(pixels, self.options.color, rng), torch.from_numpy(boxes), torch.from_numpy(labels)
+
+    def plain(self, index: int) -> NDArray[np.uint8]:
+        return self._decoded(index)
+
+    def _four(
+        self, indices: list[int], rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]:
+        """Four images round a random point."""
+        side = self.options.size
+        x, y = (int(v) for v in rng.uniform(0.3 * side, 0.7 * side, 2))
+        canvas = np.empty((side, side, 3), np.uint8)
+        boxes, labels = [], []
+        corners = ((0, 0, x, y), (x, 0, side, y), (0, y, x, side), (x, y, side, side))
+        for index, (left, top, right, bottom) in zip(indices, corners, strict=True):
+            part, own, names = self._one(index, (bottom - top, right - left), rng)
+            canvas[top:bottom, left:right] = part
+            boxes.append(own + np.array([left, top] * 2, np.float32))
+            labels.append(names)
+        return canvas, np.concatenate(boxes), np.concatenate(labels)
+
+    def _one(
+        self, index: int, size: tuple[int, int], rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]:
+        """An image in a rectangle of pixels, augmented."""
+        own, options = self.images[index], self.options
+        image = self._decoded(index)
+        window = random_window(image.shape[:2], size, options.zoom, options.stretch, rng)
+        mirrored = bool(options.flips and rng.integers(2))
+        canvas, boxes, seen = place(image, own.boxes, window, size, mirrored)
+        seen &= ~own.ignored
+        return canvas, boxes[seen], own.labels[seen]
+
+    def _decoded(self, index: int) -> NDArray[np.uint8]:
+        if index not in self._cache:
+            image = read8(self.images[index].image)
+            if image.nbytes > self._room:
+                return image
+            self._room -= image.nbytes
+            self._cache[index] = image
+        return self._cache[index]
+
+
+def random_window(
+    image: tuple[int, int], size: tuple[int, int], zoom: tuple[float, float], stretch: float, rng: np.random.Generator
+) -> Window:
+    """What of an image becomes a rectangle of (height, width): at zoom 1 all, with margins where shapes differ."""
+    factor = math.exp(rng.uniform(*np.log(zoom)))
+    shape = math.exp(rng.uniform(-1, 1) * math.log1p(stretch) / 2)
+    scale = min(size[0] / image[0], size[1] / image[1]) * factor
+    wide, high = size[1] / (scale * shape), size[0] / (scale / shape)
+    # Where the window is larger than the image it lies so that all is seen, else within.
+    left, top = (
+        rng.uniform(min(0.0, own - part), max(0.0, own - part)) for own, part in ((image[1], wide), (image[0], high))
+    )
+    return left, top, left + wide, top + high
+
+
+def recolored(pixels: Tensor, color: float, rng: np.random.Generator) -> Tensor:
+    """Other colors, as for edges."""
+    if not color:
+        return pixels
+    saturation, contrast, brightness = rng.uniform(-color, color, 3) * (2, 1, 1) + 1
+    tint = rng.uniform(-color, color, 3) / 4 + 1
+    return recolor(pixels, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
+
+
+def collate(samples: list[tuple[Tensor, Tensor, Tensor]]) -> Batch:
+    """Samples as one batch; images without objects have no label but -1."""
+    most = max(1, *(len(labels) for _, _, labels in samples))
+    images = torch.stack([pixels for pixels, _, _ in samples])
+    boxes = torch.zeros(len(samples), most, 4)
+    labels = torch.full((len(samples), most), -1, dtype=torch.int64)
+    for row, (_, own, names) in enumerate(samples):
+        boxes[row, : len(own)] = own
+        labels[row, : len(names)] = names
+    return images, boxes, labels
+
+
+class ObjectCrops:
+    """Single objects as square images, for a classifier."""
+
+    def __init__(self, images: ObjectImages, seed: int, options: Augmentation) -> None:
+        self.images, self.seed, self.options = images, seed, options
+        self.objects = [
+            (index, number)
+            for index, own in enumerate(images.images)
+            for number, box in enumerate(own.boxes)
+            if not own.ignored[number] and max(box[2] - box[0], box[3] - box[1]) >= SMALLEST_CROP
+        ]
+        if not self.objects:
+            raise UserError(f"no image shows an object of {SMALLEST_CROP:g} pixels or more; nothing can be learned")
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def name(self, index: int) -> str:
+        image, number = self.objects[index]
+        return f"{self.images.name(image)} (object {number})"
+
+    def sample(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Pixels (3, S, S), no boxes, and the one label."""
+        rng = np.random.default_rng((self.seed, *key, 2))
+        canvas, label = self._cut(key[1], rng)
+        pixels = torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1)
+        return recolored(pixels, self.options.color, rng), torch.zeros(0, 4), torch.tensor([label])
+
+    def plain(self, index: int) -> tuple[Tensor, int]:
+        """The object without augmentation."""
+        canvas, label = self._cut(index, None)
+        return torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1), label
+
+    def _cut(self, index: int, rng: np.random.Generator | None) -> tuple[NDArray[np.uint8], int]:
+        """A square round the object, about a sixth larger; in training of random size, shape and place."""
+        image, number = self.objects[index]
+        own = self.images.images[image]
+        left, top, right, bottom = (float(v) for v in own.boxes[number])
+        side = 1.15 * max(right - left, bottom - top)
+        x, y, wide, high = (left + right) / 2, (top + bottom) / 2, side, side
+        mirrored = False
+        if rng is not None:
+            grown, shape = math.exp(rng.uniform(math.log(0.7), math.log(1.4))), math.exp(rng.uniform(-0.2, 0.2))
+            wide, high = side * grown * shape, side * grown / shape
+            x, y = x + rng.uniform(-0.15, 0.15) * side, y + rng.uniform(-0.15, 0.15) * side
+            mirrored = bool(self.options.flips and rng.integers(2))
+        window = (x - wide / 2, y - high / 2, x + wide / 2, y + high / 2)
+        size = (self.options.size, self.options.size)
+        canvas, _, _ = place(self.images.plain(image), np.zeros((0, 4), np.float32), window, size, mirrored)
+        return canvas, int(own.labels[number])

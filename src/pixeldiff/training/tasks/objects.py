@@ -1,0 +1,238 @@
+"""Boxes: detectors on full images, and before that their body as a classifier on the objects' own crops.
+
+A point of the maps belongs to an object if it lies within RADIUS strides of the object's middle, inside of the box, on
+a level that the object's size fits (Tian et al. 2019; of several objects the smallest has it). Its class target is the
+IoU q of the box it gives (Li et al. 2020), elsewhere 0. With p = sigmoid(logit) and P such points
+
+    L = (1 / P) [ sum |q - p|^2 BCE(p, q)  +  box * sum_P (1 - GIoU) ]
+
+A classifier (`ghostnet` as [model]) has cross-entropy with smoothed labels instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pixeldiff import image
+from pixeldiff.data.lists import find_root
+from pixeldiff.data.voc import ORIGIN, LabeledImage, Objects, check_same_names, joined, list_objects
+from pixeldiff.errors import UserError
+from pixeldiff.evaluation.objects import SCORED
+from pixeldiff.inference.objects import choose, fit
+from pixeldiff.metrics.classes import accuracy
+from pixeldiff.metrics.objects import Detections, GroundTruth, Matches
+from pixeldiff.models import model_config
+from pixeldiff.models.detector import Detector, DetectorConfig, points
+from pixeldiff.models.ghostnet import STRIDES, GhostNetConfig
+from pixeldiff.render.detections import draw
+from pixeldiff.training.tasks.images import normalize
+from pixeldiff.training.tasks.object_images import Augmentation, Batch, ObjectCrops, ObjectImages, collate
+
+Network = DetectorConfig | GhostNetConfig
+RADIUS = 1.5  # strides
+LONG_SIDES = ((0.0, 8.0), (2.0, 10.0), (3.0, float("inf")))  # strides, of the objects on each level; they overlap
+SMOOTHING = 0.1
+PREVIEWED = 0.3
+
+
+@dataclass(frozen=True)
+class Data(Augmentation):
+    """Where the images are, and how they are augmented."""
+
+    root: str = ""  # a folder, or its name under PIXELDIFF_DATA
+    sources: tuple[str, ...] = ()  # as data/voc.py's `list_objects` reads them; several are joined
+    classes: tuple[str, ...] = ()  # where the data does not say them; VOC's twenty by default
+    hold_out: int = 0  # every so many images are not learned but scored while it trains; 0 is none
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.root or not self.sources:
+            raise UserError('the recipe does not say data.root and data.sources, for example "VOC2012/train"')
+        if self.hold_out < 0 or self.hold_out == 1:
+            raise UserError(f"data.hold_out is 0, or at least 2: every so many images; got {self.hold_out}")
+
+
+@dataclass(frozen=True)
+class Loss:
+    box: float = 2.0  # weight of the boxes against the classes
+
+    def __post_init__(self) -> None:
+        if not self.box > 0:
+            raise UserError(f"loss.box is more than 0, got {self.box}")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """What is scored while it trains: the images held out, or these sources."""
+
+    root: str = ""  # as data.root, which is the default
+    sources: tuple[str, ...] = ()
+    images: int = 0  # only so many, evenly spaced; 0 is all
+
+    def __post_init__(self) -> None:
+        if self.images < 0:
+            raise UserError(f"evaluate.images is at least 0, got {self.images}")
+
+
+def assign(sizes: list[Tensor], boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Which object each point belongs to, (N, points), -1 for none; `sizes` are maps of the levels. And the points."""
+    centers = torch.cat([points(own, stride) for own, stride in zip(sizes, STRIDES, strict=True)])
+    counts = [own.shape[2] * own.shape[3] for own in sizes]
+    strides = torch.cat([torch.full((n,), float(s)) for n, s in zip(counts, STRIDES, strict=True)]).to(boxes.device)
+    low, high = (
+        torch.cat([torch.full((n,), side[k] * s) for n, side, s in zip(counts, LONG_SIDES, STRIDES, strict=True)])
+        for k in (0, 1)
+    )
+    low, high = low.to(boxes.device), high.to(boxes.device)
+    spans = boxes[..., 2:] - boxes[..., :2]  # (N, M, 2)
+    x = centers[None, :, None]  # (1, points, 1, 2)
+    near = ((x - (boxes[..., :2] + boxes[..., 2:])[:, None] / 2).abs() < RADIUS * strides[None, :, None, None]).all(-1)
+    inside = ((x > boxes[:, None, :, :2]) & (x < boxes[:, None, :, 2:])).all(-1)
+    long = spans.amax(-1)[:, None]
+    fits = (long >= low[None, :, None]) & (long < high[None, :, None])
+    area = spans.prod(-1)[:, None].expand(-1, len(centers), -1)
+    area = area.masked_fill(~(near & inside & fits & (labels >= 0)[:, None]), float("inf"))
+    smallest, which = area.min(-1)
+    return which.masked_fill(smallest.isinf(), -1), centers
+
+
+def box_overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """IoU and generalized IoU (Rezatofighi et al. 2019) of boxes in pairs, (P, 4)."""
+    inner = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0).prod(-1)
+    hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(-1)
+    union = (a[:, 2:] - a[:, :2]).prod(-1) + (b[:, 2:] - b[:, :2]).prod(-1) - inner
+    iou = inner / union.clamp(min=1e-6)
+    return iou, iou - (hull - union) / hull.clamp(min=1e-6)
+
+
+def detection_loss(model: Detector, maps: list[Tensor], boxes: Tensor, labels: Tensor, box_weight: float) -> Tensor:
+    """The loss above, of a batch."""
+    maps = [own.float() for own in maps]
+    logits, given = model.decode(maps)
+    which, _ = assign(maps, boxes, labels)
+    image, point = torch.nonzero(which >= 0, as_tuple=True)
+    found = which[image, point]
+    quality, generalized = box_overlaps(given[image, point], boxes[image, found])
+    target = torch.zeros_like(logits)
+    target[image, point, labels[image, found]] = quality.detach()
+    weight = (target - logits.detach().sigmoid()).square()
+    classes = (weight * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum()
+    return (classes + box_weight * (1 - generalized).sum()) / max(1, len(found))
+
+
+def find_objects(model: Detector, image: np.ndarray, size: int, threshold: float) -> Detections:
+    """What a network finds in an RGB image, in its pixels; the same steps as without torch."""
+    seen, (along, down) = fit(image, size)
+    pixels = torch.tensor(seen).permute(2, 0, 1)[None].to(next(model.parameters()).device)
+    with torch.no_grad():
+        logits, boxes = model.decode(model(normalize(pixels)))
+    found = choose(boxes[0].cpu().numpy(), logits[0].sigmoid().cpu().numpy(), threshold)
+    height, width = image.shape[:2]
+    corners = found.boxes / np.array([along, down] * 2, np.float32)
+    return Detections(np.clip(corners, 0, np.array([width, height] * 2)), found.scores, found.labels)
+
+
+class Task:
+    """Boxes for the training loop; see TaskProtocol."""
+
+    def __init__(self, recipe: Any) -> None:
+        self.data: Data = recipe.data
+        self.settings: Loss = recipe.loss
+        self.classifies = isinstance(model_config(recipe.model["name"]), GhostNetConfig)
+        found = _objects(self.data.root, self.data.sources, self.data.classes)
+        self.labels = found.names
+        classes = recipe.model.get("classes", model_config(recipe.model["name"]).classes)
+        if classes != len(self.labels):
+            raise UserError(
+                f"the network has {classes} classes, the images {len(self.labels)}; "
+                f"set classes = {len(self.labels)} in [model]"
+            )
+        held, self.learned = _divided(found.images, self.data.hold_out)
+        scored: Evaluate = recipe.evaluate
+        if scored.sources:
+            own = _objects(scored.root or self.data.root, scored.sources, self.data.classes)
+            held = check_same_names(own, self.labels).images
+        step = max(1, len(held) // scored.images) if scored.images else 1
+        options = Augmentation(**{field.name: getattr(self.data, field.name) for field in fields(Augmentation)})
+        whole = ObjectImages(self.learned, recipe.seed, options)
+        self.held_out = ObjectImages(held[::step], recipe.seed, options)
+        self.images: ObjectImages | ObjectCrops = whole
+        if self.classifies:
+            self.images = ObjectCrops(whole, recipe.seed, options)
+        self.preprocessing = image.preprocessing(size=self.data.size, **({"crop": 1.0} if self.classifies else {}))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        return self.images.sample(key)
+
+    def name(self, index: int) -> str:
+        return self.images.name(index)
+
+    def collate(self, samples: list[tuple[Tensor, Tensor, Tensor]]) -> Batch:
+        return collate(samples)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        pixels, boxes, labels = batch
+        out = model(normalize(pixels))
+        if self.classifies:
+            return F.cross_entropy(out, labels[:, 0], label_smoothing=SMOOTHING)
+        assert isinstance(model, Detector)
+        return detection_loss(model, out, boxes, labels, self.settings.box)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """VOC's mAP and COCO's AP on the images held out; of a classifier top-1 and top-5 on their objects."""
+        if not len(self.held_out):
+            return {}
+        if self.classifies:
+            return self._accuracy(model)
+        assert isinstance(model, Detector)
+        matches = Matches(len(self.labels))
+        for own in self.held_out.images:
+            pixels = image.read8(own.image)
+            matches.add(
+                find_objects(model, pixels, self.data.size, SCORED), GroundTruth(own.boxes, own.labels, own.ignored)
+            )
+        scores = matches.summary()
+        return {"map50": scores.map50, "ap": scores.ap}
+
+    def _accuracy(self, model: nn.Module) -> dict[str, float]:
+        crops = ObjectCrops(self.held_out, 0, self.held_out.options)
+        logits, right = [], []
+        for start in range(0, len(crops), 64):
+            some = [crops.plain(index) for index in range(start, min(start + 64, len(crops)))]
+            pixels = torch.stack([one for one, _ in some]).to(next(model.parameters()).device)
+            with torch.no_grad():
+                logits.append(model(normalize(pixels)).float().cpu().numpy())
+            right += [label for _, label in some]
+        return accuracy(np.concatenate(logits), np.array(right))
+
+    def preview(self, model: nn.Module) -> np.ndarray | None:
+        """Four images with what is found in them."""
+        if self.classifies:
+            return None
+        assert isinstance(model, Detector)
+        drawn = []
+        for own in (self.held_out.images or self.learned)[:4]:
+            pixels = image.read8(own.image)
+            drawn.append(draw(pixels, find_objects(model, pixels, self.data.size, PREVIEWED), self.labels))
+        height = max(one.shape[0] for one in drawn)
+        return np.concatenate([np.pad(one, ((0, height - one.shape[0]), (0, 0), (0, 0))) for one in drawn], axis=1)
+
+
+def _objects(root: str, sources: tuple[str, ...], classes: tuple[str, ...]) -> Objects:
+    return joined([list_objects(find_root(root, ORIGIN), source, classes) for source in sources])
+
+
+def _divided(images: tuple[LabeledImage, ...], every: int) -> tuple[tuple[LabeledImage, ...], tuple[LabeledImage, ...]]:
+    """Those held out, and the others."""
+    if not every:
+        return (), images
+    return images[::every], tuple(one for place, one in enumerate(images) if place % every)

@@ -1,0 +1,100 @@
+"""Many images at once: how cores are shared, and what becomes of each when some fail."""
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pixeldiff.detector import EdgeDetector
+from pixeldiff.errors import DiskFullError
+from pixeldiff.files import Job
+from pixeldiff.jobs.edges import detect_files, share
+from pixeldiff.jobs.local import Outcome, attempt, work_through
+from pixeldiff.render.drawing import Options
+
+
+@pytest.mark.parametrize(
+    ("threads", "images", "expected"), [(8, 1, (8, 1)), (8, 3, (2, 3)), (8, 100, (1, 8)), (1, 5, (1, 1))]
+)
+def test_threads_are_shared_out_among_images(threads, images, expected):
+    assert share(threads, images) == expected
+
+
+@pytest.fixture
+def jobs(tmp_path, rng):
+    for k in range(12):
+        Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(tmp_path / f"{k}.png")
+    return [Job(tmp_path / f"{k}.png", tmp_path / f"out/{k}.npy") for k in range(12)]
+
+
+def test_no_more_images_are_in_the_network_than_it_has_streams(jobs, edge_weights):
+    detector = EdgeDetector(edge_weights, threads=1, streams=2)
+    inside, most, lock = [0], [0], threading.Lock()
+
+    class Counting:
+        streams, size, name = detector.streams, None, "x"
+
+        def __call__(self, *given, **options):
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+            time.sleep(0.01)
+            result = detector(*given, **options)
+            with lock:
+                inside[0] -= 1
+            return result
+
+    outcomes = list(detect_files(Counting(), jobs, Options("npy")))
+    assert most == [2]
+    assert {one.status for one in outcomes} == {"done"}
+    for job in jobs:
+        np.testing.assert_allclose(np.load(job.target), detector(job.source), atol=1e-6)
+
+
+def test_a_image_that_fails_does_not_stop_the_others(jobs, edge_weights):
+    jobs[3].source.write_bytes(b"no image")
+    jobs[5].target.parent.mkdir()
+    jobs[5].target.write_bytes(b"mine")
+    outcomes = {one.job: one for one in detect_files(EdgeDetector(edge_weights, streams=2), jobs, Options("npy"))}
+    assert len(outcomes) == len(jobs)
+    assert {job: one.status for job, one in outcomes.items() if one.status != "done"} == {
+        jobs[3]: "failed",
+        jobs[5]: "kept",
+    }
+    assert "3.png" in str(outcomes[jobs[3]].error)
+    assert jobs[5].target.read_bytes() == b"mine"
+
+
+def test_one_worker_takes_the_jobs_in_order_on_the_callers_thread_until_the_disk_is_full(jobs):
+    def work(job: Job) -> Outcome:
+        assert threading.current_thread() is threading.main_thread()
+        if job == jobs[2]:
+            raise ValueError("odd")
+        if job == jobs[4]:
+            raise DiskFullError("the disk is full")
+        return Outcome(job, "done")
+
+    outcomes = list(work_through(jobs, work, 1))
+    assert [one.job for one in outcomes] == jobs[:5]
+    assert [one.status for one in outcomes] == ["done", "done", "failed", "done", "full"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (DiskFullError("the disk is full"), "full", "the disk is full"),
+        (MemoryError(), "failed", "a.png needs more memory"),
+        (PermissionError(13, "Permission denied"), "failed", "cannot write b.png (Permission denied)"),
+        (RuntimeError("odd"), "failed", "a.png: RuntimeError: odd"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(error, status, says):
+    def work() -> Outcome:
+        raise error
+
+    outcome = attempt(Job(Path("a.png"), Path("b.png")), work)
+    assert outcome.status == status
+    assert says in str(outcome.error)

@@ -1,0 +1,394 @@
+"""EdgeDetector against the torch network, and against itself: batches, tiles, scales, kinds of input."""
+
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pixeldiff import EdgeDetector, UserError, _native, image
+from pixeldiff.inference.sizes import DEFAULT_SIZE, input_size, prepare
+from pixeldiff.render.drawing import Options
+from tests.extras import optional
+
+onnx = optional("onnx")
+torch = optional("torch")
+export_onnx = optional("pixeldiff.export.onnx").export_onnx
+tile_recipe = optional("pixeldiff.export.onnx").tile_recipe
+create_model = optional("pixeldiff.models").create_model
+load_model = optional("pixeldiff.models.saving").load_model
+save_model = optional("pixeldiff.models.saving").save_model
+
+
+@pytest.fixture
+def detector(edge_weights):
+    return EdgeDetector(edge_weights, threads=1)
+
+
+def noise(rng, *shape):
+    return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.fixture
+def graph(edge_onnx):
+    return EdgeDetector(edge_onnx, threads=1)
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(save_model, "safetensors"), (export_onnx, "onnx")])
+@pytest.mark.parametrize("size", [(16, 16), (33, 47), (64, 96)])
+def test_equals_the_torch_network(size, write, suffix, rng, tmp_path):
+    torch.manual_seed(1)
+    model = create_model("tiny", width=4, side_channels=4).eval()
+    write(model, tmp_path / f"a.{suffix}")
+    photo = noise(rng, *size, 3)
+    with torch.no_grad():
+        logits = model.side_logits(torch.from_numpy(image.normalize(photo, image.MEAN, image.STD))[None])
+    maps = EdgeDetector(tmp_path / f"a.{suffix}")(photo, side_outputs=True)
+    assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
+    np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 50), (50, 1), (7, 9), (15, 40), (40, 56)])
+def test_maps_have_the_images_size(size, detector, rng):
+    edges = detector(noise(rng, *size, 3))
+    assert (edges.shape, edges.dtype) == (size, np.float32)
+    assert 0 <= edges.min() <= edges.max() <= 1
+    assert detector(noise(rng, *size, 3), side_outputs=True).shape == (5, *size)
+
+
+def test_every_kind_of_input_is_the_same_image(detector, rng, tmp_path):
+    gray = noise(rng, 30, 41)
+    Image.fromarray(gray).save(tmp_path / "a.png")
+    opaque = np.dstack([gray, gray, gray, np.full_like(gray, 255)])
+    expected = detector(gray)
+    kinds = (str(tmp_path / "a.png"), tmp_path / "a.png", Image.fromarray(gray), gray[..., None], opaque, gray / 255)
+    for one in kinds:
+        np.testing.assert_allclose(detector(one), expected, atol=1e-5)
+
+
+def test_a_list_of_mixed_sizes_gives_each_its_own_map(detector, rng):
+    many = [noise(rng, *size, 3) for size in ((20, 30), (17, 17), (20, 30), (1, 5), (20, 30))]
+    for own, photo in zip(detector(many), many, strict=True):
+        np.testing.assert_allclose(own, detector(photo), atol=1e-6)
+    assert detector([]) == []
+
+
+@pytest.mark.parametrize("size", [(640, 480), (637, 475), (300, 1001)])
+def test_tiles_make_no_difference(size, graph, rng):
+    photo = noise(rng, size[0] // 8 + 1, size[1] // 8 + 1, 3)
+    photo = image.resize(photo, size).astype(np.uint8)
+    whole = graph(photo, side_outputs=True)
+    graph.memory_budget = 24 * 8 * 480 * 400
+    tiled = graph(photo, side_outputs=True)
+    np.testing.assert_allclose(tiled, whole, atol=2e-4)
+    np.testing.assert_array_equal(graph(photo), tiled[-1])
+
+
+def test_strips_of_our_engine_change_nothing_at_all(detector, graph, rng):
+    photo = image.resize(noise(rng, 38, 60, 3), (301, 475)).astype(np.uint8)
+    whole = detector(photo, side_outputs=True)
+    np.testing.assert_allclose(graph(photo, side_outputs=True), whole, atol=2e-4)
+    detector.memory_budget = 1
+    np.testing.assert_array_equal(detector(photo, side_outputs=True), whole)
+    np.testing.assert_array_equal(detector(photo), whole[-1])
+
+
+def test_the_engine_is_that_of_the_file_or_the_one_asked_for(detector, graph, edge_weights, edge_onnx, monkeypatch):
+    assert (detector.engine, graph.engine) == ("native", "onnx")
+    assert EdgeDetector("tiny", engine="native").engine == "native"
+    for model, arguments, says in (
+        (edge_weights, {"engine": "onnx"}, r"runs \.onnx files.*pixeldiff export small-random --to small-random\.onnx"),
+        (edge_onnx, {"engine": "native"}, r"runs \.safetensors files, not small-random\.onnx"),
+        (edge_weights, {"engine": "quantum"}, "engine is native or onnx"),
+        (edge_weights, {"engine": "native", "providers": ["CPUExecutionProvider"]}, "engine='onnx'"),
+    ):
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(model, **arguments)
+    monkeypatch.delitem(sys.modules, "pixeldiff.inference.onnx_session", raising=False)
+    monkeypatch.delattr("pixeldiff.inference.onnx_session", raising=False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match=r"needs onnxruntime; install it with: pip install 'pixeldiff\[onnx\]'"):
+        EdgeDetector(edge_onnx)
+
+
+def test_reach_of_tiles_is_the_networks():
+    assert tile_recipe(create_model("tiny"))["reach"] == 178
+    assert tile_recipe(create_model("tiny-l"))["reach"] == 82
+
+
+def test_flip_averages_with_the_mirror_image(detector, rng):
+    image = noise(rng, 40, 61, 3)
+    for scales in (None, (0.5, 1.5)):
+        mirrored = detector(np.ascontiguousarray(image[:, ::-1]), scales=scales)[:, ::-1]
+        expected = (detector(image, scales=scales) + mirrored) / 2
+        np.testing.assert_allclose(detector(image, scales=scales, flip=True), expected, atol=1e-5)
+
+
+def test_scales_average_the_maps(detector, rng):
+    photo = noise(rng, 40, 61, 3)
+    unit = photo / np.float32(255)
+    half, large = image.resize(unit, (20, 30)), image.resize(unit, (60, 92))
+    expected = [image.resize(detector(one), (40, 61)) for one in (half, photo, large)]
+    np.testing.assert_allclose(detector(photo, scales=(0.5, 1, 1.5)), np.mean(expected, axis=0), atol=1e-5)
+    for bad in ((), (0,), (-1, 1), (9,), 1.0, "no", [None]):
+        with pytest.raises(UserError, match="scales are factors"):
+            detector(photo, scales=bad)
+
+
+def test_thin_is_the_benchmarks_suppression(detector, rng):
+    from pixeldiff.edgemap import nms
+
+    image = noise(rng, 40, 50, 3)
+    np.testing.assert_array_equal(detector(image, thin=True), nms(detector(image)))
+
+
+def test_one_detector_serves_several_threads(detector, rng):
+    from concurrent.futures import ThreadPoolExecutor
+
+    many = [noise(rng, 32, 32 + n, 3) for n in range(12)]
+    with ThreadPoolExecutor(4) as workers:
+        for own, image in zip(workers.map(detector, many), many, strict=True):
+            np.testing.assert_array_equal(own, detector(image))
+
+
+def test_wrong_weights_are_explained(tmp_path, edge_onnx):
+    plain = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "other",
+        [onnx.helper.make_tensor_value_info("x", 1, [1])],
+        [onnx.helper.make_tensor_value_info("y", 1, [1])],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(plain, opset_imports=opset, ir_version=8), tmp_path / "other.onnx")
+    (tmp_path / "corrupt.onnx").write_bytes(edge_onnx.read_bytes()[:5000])
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    for name, says in {
+        "other.onnx": "weights of another network",
+        "corrupt.onnx": "not a readable ONNX file",
+        "empty.onnx": "not a readable ONNX file",
+        "a.pth": "pixeldiff export .*a.pth --to a.safetensors",
+        "missing.onnx": "no weights file",
+        "no-such-model": "no shipped weights named",
+        "x" * 5000: "no shipped weights named 'x{99}'",
+    }.items():
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(tmp_path / name if "." in name else name)
+
+
+def test_arguments_of_the_session(edge_onnx):
+    with pytest.raises(UserError, match=r"no provider 'Quantum'.*CPUExecutionProvider"):
+        EdgeDetector(edge_onnx, providers=["Quantum"])
+    with pytest.raises(UserError, match="threads is at least 1"):
+        EdgeDetector(edge_onnx, threads=0)
+    with pytest.raises(UserError, match="streams is at least 1"):
+        EdgeDetector(edge_onnx, streams=0)
+    assert EdgeDetector(edge_onnx, streams=4).memory_budget == EdgeDetector(edge_onnx).memory_budget // 4
+    assert EdgeDetector(edge_onnx, providers=["CPUExecutionProvider"]).network.session.get_providers() == [
+        "CPUExecutionProvider"
+    ]
+
+
+@pytest.mark.parametrize(("memory", "budget"), [(512, 256), (4096, 1000), (32768, 4096)])
+def test_the_budget_follows_the_machine(memory, budget, edge_onnx, monkeypatch):
+    size = {"SC_PAGE_SIZE": 10**6, "SC_PHYS_PAGES": memory}
+    monkeypatch.setattr("os.sysconf", size.get)
+    assert EdgeDetector(edge_onnx).memory_budget == budget * 10**6
+
+
+def test_a_file_without_a_recipe_for_tiles_is_explained(graph, rng):
+    graph.metadata.pop("tiles")
+    graph.memory_budget = 1
+    with pytest.raises(UserError, match="export its weights again"):
+        graph(noise(rng, 40, 40, 3))
+
+
+def test_tiles_on_a_real_image_with_trained_weights(data, tmp_path):
+    model = load_model(data / "pidinet-official" / "table5_pidinet-tiny-l.pth")
+    export_onnx(model, tmp_path / "a.onnx")
+    detector = EdgeDetector(tmp_path / "a.onnx")
+    source = sorted((data / "BSDS500/images/test").glob("*.jpg"))[0]
+    whole = detector(source)
+    detector.memory_budget = 24 * 20 * 260 * 260
+    assert np.abs(detector(source) - whole).max() < 1e-3
+
+
+def test_large_images_are_seen_smaller_and_maps_come_back_large(detector, rng):
+    photo = image.resize(noise(rng, 30, 40, 3), (120, 161)).astype(np.uint8)
+    edges = detector(photo, size=80)
+    assert edges.shape == (120, 161)
+    small = image.reduce(photo, (60, 80))
+    np.testing.assert_array_equal(edges, image.resize(detector(small), (120, 161)))
+    np.testing.assert_allclose(detector(photo / 255, size=80), edges, atol=0.02)
+    np.testing.assert_array_equal(detector(photo, size=161), detector(photo))
+    np.testing.assert_array_equal(detector(photo, size="full"), detector(photo))
+    np.testing.assert_array_equal(detector([photo, small], size=80)[0], edges)
+    assert detector(photo, size=80, side_outputs=True, thin=True).shape == (5, 120, 161)
+
+
+def test_the_size_that_is_seen():
+    assert input_size((3000, 4000), None) == (DEFAULT_SIZE * 3 // 4, DEFAULT_SIZE)
+    assert input_size((DEFAULT_SIZE + 1, DEFAULT_SIZE + 1)) == (DEFAULT_SIZE, DEFAULT_SIZE)
+    assert input_size((4000, 3000), 481) == (481, 361)
+    assert input_size((3000, 4000), "full") == (3000, 4000)
+    assert input_size((321, 481), 1000) == input_size((321, 481)) == (321, 481)
+    assert input_size((DEFAULT_SIZE, 7)) == (DEFAULT_SIZE, 7)
+    assert input_size((1, 30000), np.int64(100)) == (1, 100)
+    for bad in (0, 15, -1, 2.5, "all", True):
+        with pytest.raises(UserError, match="size is the longer side"):
+            input_size((9, 9), bad)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"name": 5}, "'name' that is no text"),
+        ({"task": 5}, "'task' that is no text"),
+        ({"preprocessing": 5}, "the preprocessing is not a JSON object"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1]}}, "'std' of the preprocessing"),
+        ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1, 0]}}, "a std above 0"),
+        ({"config": 3}, "the config is not a JSON object"),
+        ({"config": {"width": 10**9}}, "'width' of the config"),
+        ({"config": {"width": "4"}}, "'width' of the config"),
+        ({"tiles": None}, "the tiles is not a JSON object"),
+        ({"reach": -1}, "'reach' of the tiles"),
+        ({"reach": float("nan")}, "'reach' of the tiles"),
+        ({"stride": 3}, "'stride' of the tiles"),
+        ({"fusion": [1.0, 1.0]}, "'fusion' of the tiles"),
+        ({"fusion": [1.0, 1.0, 1.0, float("inf")]}, "'fusion' of the tiles"),
+        ({"bias": None}, "'bias' of the tiles"),
+    ],
+)
+def test_a_description_that_lies_is_refused(tmp_path, edge_onnx, change, says):
+    proto = onnx.load(edge_onnx)
+    described = json.loads(proto.metadata_props[0].value)
+    target = described["tiles"] if set(change) <= described["tiles"].keys() else described
+    target |= change
+    onnx.helper.set_model_props(proto, {"pixeldiff": json.dumps(described)})
+    onnx.save(proto, tmp_path / "lies.onnx")
+    with pytest.raises(UserError, match=says):
+        EdgeDetector(tmp_path / "lies.onnx", threads=1)
+
+
+def test_a_layer_that_would_take_any_memory_is_refused(tmp_path, edge_onnx):
+    proto = onnx.load(edge_onnx)
+    pads = next(a for node in proto.graph.node for a in node.attribute if a.name == "pads")
+    for wrong in (65, 10**6, -(10**6), 2**63 - 1):
+        pads.ints[1] = wrong
+        onnx.save(proto, tmp_path / "wide.onnx")
+        with pytest.raises(UserError, match="pads or reaches beyond 64 pixels"):
+            EdgeDetector(tmp_path / "wide.onnx", threads=1)
+
+
+def test_a_graph_with_layers_of_other_kinds_is_not_opened(tmp_path, edge_onnx):
+    node = onnx.helper.make_node
+    own = onnx.helper.make_function("", "Relu", ["x"], ["y"], [], [onnx.helper.make_opsetid("", 17)])
+    for layer, says in (
+        (node("Loop", ["", "yes", "image"], ["odd"]), "a layer 'Loop', as no network of ours has"),  # without end
+        (node("ConstantOfShape", ["any"], ["odd"]), "a layer 'ConstantOfShape'"),  # of any size
+        (node("Relu", ["image"], ["odd"], domain="theirs"), "a layer 'Relu'"),
+        (None, "defines layers of its own"),
+    ):
+        proto = onnx.load(edge_onnx)
+        (proto.graph.node if layer else proto.functions).append(layer or own)
+        onnx.save(proto, tmp_path / "odd.onnx")
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(tmp_path / "odd.onnx", threads=1)
+
+
+def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx):
+    for fault, says in (("sizes", "does not run"), ("channels", "gives no maps of edges")):
+        proto = onnx.load(edge_onnx)
+        last = next(node for node in proto.graph.node if node.output[0] == "edges")
+        last.input[0] = "image"
+        if fault == "sizes":
+            last.op_type = "Add"
+            last.input.append("side_2")
+        onnx.save(proto, tmp_path / "odd.onnx")
+        with pytest.raises(UserError, match=says):
+            EdgeDetector(tmp_path / "odd.onnx", threads=1)(np.zeros((20, 30, 3), np.uint8))
+
+
+def test_prints_itself(edge_onnx):
+    shown = repr(EdgeDetector(edge_onnx, threads=1, streams=2, size="full"))
+    assert shown == f"EdgeDetector({EdgeDetector(edge_onnx).name!r}, threads=1, streams=2, size='full')"
+    assert f"size={DEFAULT_SIZE}" in repr(EdgeDetector(edge_onnx))
+
+
+def test_pickled_and_back(edge_onnx, rng, monkeypatch, tmp_path):
+    monkeypatch.chdir(edge_onnx.parent)
+    detector = EdgeDetector(edge_onnx.name, threads=1, streams=3, size=32)
+    detector.memory_budget = 10**8
+    stored = pickle.dumps(detector)
+    monkeypatch.chdir(tmp_path)
+    again = pickle.loads(stored)
+    assert (repr(again), again.memory_budget) == (repr(detector), 10**8)
+    image = noise(rng, 40, 50, 3)
+    np.testing.assert_array_equal(again(image), detector(image))
+
+
+def test_shipped_weights_are_pickled_by_name():
+    detector = EdgeDetector("tiny", threads=1)
+    assert str(detector.path.parent).encode() not in pickle.dumps(detector)
+    assert pickle.loads(pickle.dumps(detector)).path == detector.path
+
+
+def test_threshold_and_invert(detector, rng):
+    image = noise(rng, 40, 50, 3)
+    edges = detector(image)
+    level = float(np.median(edges))
+    np.testing.assert_array_equal(detector(image, threshold=level), edges >= level)
+    np.testing.assert_array_equal(detector(image, invert=True), 1 - edges)
+    both = detector([image], threshold=level, invert=True, side_outputs=True)[0]
+    np.testing.assert_array_equal(both[-1], edges < level)
+    for bad in (-0.1, 2, np.nan, "a"):
+        with pytest.raises(UserError, match="threshold is a number from 0 to 1"):
+            detector(image, threshold=bad)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.npy", "a.SVG"])
+def test_saved_as_the_command_does(name, detector, rng, tmp_path):
+    photo = image.resize(noise(rng, 8, 10, 3), (40, 50)).astype(np.uint8)
+    Image.fromarray(photo).save(tmp_path / "photo.png")
+    given = {"thin": True, "threshold": 0.3, "invert": True}
+    detector.save(tmp_path / "photo.png", tmp_path / name, **given)
+    options = Options(name[2:].lower(), **given)
+    assert (tmp_path / name).read_bytes() == options.encode(detector(photo, thin=True))
+    with pytest.raises(UserError, match=r"written as png.*not 'gif'"):
+        detector.save(photo, tmp_path / "a.gif")
+
+
+def test_a_large_image_may_be_let_go_before_the_network_runs(detector, rng):
+    image = noise(rng, 90, 120, 3)
+    seen = prepare(image, 60)
+    assert (seen.image.shape, seen.size) == ((45, 60, 3), (90, 120))
+    np.testing.assert_array_equal(detector(seen), detector(image, size=60))
+
+
+def test_maps_are_enlarged_in_bands(detector, rng):
+    photo = noise(rng, 600, 40, 3)
+    small = detector(image.reduce(photo, (100, 7)))
+    np.testing.assert_array_equal(detector(photo, size=100), image.resize(small, (600, 40)))
+
+
+def test_memory_goes_back_after_a_large_run(graph, rng, monkeypatch):
+    image = noise(rng, 40, 50, 3)
+    before = graph(image, side_outputs=True)
+    monkeypatch.setattr("pixeldiff.inference.backends._SHRINK_PIXELS", 1)
+    np.testing.assert_array_equal(graph(image, side_outputs=True), before)
+
+
+def test_thin_lines_of_a_reduced_image_stay_thin_and_whole(detector, monkeypatch):
+    """A ring, as the network would give it at a quarter of the size."""
+    rows, columns = np.mgrid[:75, :100]
+    ring = np.exp(-((np.hypot(rows - 37, columns - 50) - 25) ** 2) / 4).astype(np.float32)
+    monkeypatch.setattr(detector, "_at_scales", lambda *_: ring[None, None])
+    thin = detector(np.zeros((300, 401, 3), np.uint8), size=100, thin=True)
+    on = np.ascontiguousarray(thin > 0.5)
+    assert on.sum() <= 1.1 * _native.thin(on.view(np.uint8)).sum()
+    radius = np.hypot(*(np.argwhere(on) + 0.5 - (150, 202)).T)
+    assert np.abs(radius - 100).max() < 5
+    label = pytest.importorskip("scipy.ndimage").label
+    assert label(on, np.ones((3, 3)))[1] == 1
+    assert on.sum() > 500  # all the way round
