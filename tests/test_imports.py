@@ -81,7 +81,6 @@ def test_the_light_world_and_the_doors_open_without_torch(room: str) -> None:
     "words",
     [
         ["train", "recipe.toml", "--out", "run"],
-        ["data", "hed-bsds", "from", "to"],
         ["export", "net.safetensors", "--to", "net.onnx"],
         ["complexity", "tiny"],
         ["analyze", "net.safetensors", "--out", "figures"],

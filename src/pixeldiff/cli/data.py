@@ -1,4 +1,4 @@
-"""`pixeldiff data`: data sets in the layouts that other programs read, and labels for images that have none."""
+"""`pixeldiff data`: pseudo-labels for images that nobody has labeled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from pixeldiff import image
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
 from pixeldiff.cli._network import complete_model, one_of, open_network
-from pixeldiff.cli._progress import show_bars
-from pixeldiff.data.bsds import ORIGIN
-from pixeldiff.data.lists import find_root, read_list
+from pixeldiff.data.lists import read_list
 from pixeldiff.detector import TASK, checked_scales
 from pixeldiff.edgemap import PAPER_SCALES
-from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.errors import UserError
 from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs
 from pixeldiff.jobs.edges import detect_files, share
 from pixeldiff.machine import cores
@@ -27,34 +25,7 @@ from pixeldiff.render.drawing import Options
 
 @click.group()
 def data() -> None:
-    """Write data sets in the layouts that other programs read, and labels for images that have none."""
-
-
-@data.command("hed-bsds")
-@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-@click.argument("destination", metavar="DST", type=click.Path(path_type=Path))
-@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
-def hed_bsds(source: Path, destination: Path, threads: int | None) -> None:
-    """Raw BSDS500 in SRC, augmented as HED does, to the new folder DST.
-
-    16 rotations, 2 flips, 3 scales: 28,800 images with their lists, about 1.5 GB. `pixeldiff train` makes the same
-    images on the fly and does not need this.
-    """
-    try:
-        from pixeldiff.training.hed_layout import write_hed_bsds
-    except ImportError as error:
-        raise MissingExtra("train", "writing this layout", error.name) from error
-
-    root = find_root(str(source), ORIGIN)
-    with show_bars() as bars:
-        bar = bars.add_task("images", total=None)
-        written = write_hed_bsds(
-            root,
-            destination,
-            threads or cores(),
-            lambda done, all_of_them: bars.update(bar, completed=done, total=all_of_them),
-        )
-    print(f"{written} pairs in {destination}")
+    """Write data sets for training and scoring."""
 
 
 class _Scales(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
