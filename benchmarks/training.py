@@ -61,7 +61,11 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(recipe, Path(folder), torch.device("cpu"))
     objective = Objective(run.model, run.task, recipe.loop.bf16)
-    batches = iter(make_loader(run.task, ResumableBatchSampler(len(run.task), recipe, 0, 10**6), recipe.loop.workers))
+    batches = iter(
+        make_loader(
+            run.task.train_data, ResumableBatchSampler(len(run.task.train_data), recipe, 0, 10**6), recipe.loop.workers
+        )
+    )
     waited = spent = 0.0
     images = 0
     for step in range(10**6):

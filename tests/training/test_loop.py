@@ -116,7 +116,7 @@ def test_half_precision_learns_nearly_the_same(root: Path) -> None:
 @pytest.mark.parametrize("last", [True, False])
 def test_channels_last_reaches_the_first_layer(root: Path, last: bool) -> None:
     run = Run(small_recipe(root, loop={"channels_last": last}), root / "run", torch.device("cpu"))
-    images, labels, _ = run.task.collate([run.task[0, 0], run.task[0, 1]])
+    images, labels, _ = run.task.train_data.collate([run.task.train_data[key] for key in ((0, 0), (0, 1))])
     wanted = torch.channels_last if last else torch.contiguous_format
     for layout in (torch.channels_last, torch.contiguous_format):  # as tasks may hand them over
         placed = run.placed(images.contiguous(memory_format=layout))

@@ -77,10 +77,10 @@ def test_resume_is_bit_equal(root: Path) -> None:
 
 
 def test_soap_resumes_bit_equal_and_is_not_adam(root: Path) -> None:
-    recipe = small_recipe(root, epochs=12, optimizer={"kind": "soap"})  # 24 steps: the bases turn twice
+    recipe = small_recipe(root, epochs=12, optimizer={"name": "soap"})  # 24 steps: the bases turn twice
     assert train(recipe, root / "whole")
     stop_after(recipe, root / "parts", 11)
-    with pytest.raises(UserError, match=r"another optimizer\.kind"):
+    with pytest.raises(UserError, match=r"another optimizer\.name"):
         train(small_recipe(root, epochs=12), root / "parts")
     assert train(recipe, root / "parts")
     assert_same_weights(root / "whole", root / "parts")

@@ -1,4 +1,4 @@
-"""Batches for the loop: worker processes prepare samples in the order of the run, and end with it."""
+"""Batches for the loop, prepared by worker processes in the order of the run."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from pixeldiff.errors import UserError
 from pixeldiff.training.order import ResumableBatchSampler
 from pixeldiff.training.processes import Processes
 from pixeldiff.training.run import Run
-from pixeldiff.training.tasks import TaskProtocol
+from pixeldiff.training.tasks import TrainData
 
 
 class _Samples:
-    """A task's samples for the loader. A user's mistake is a value: raised in a worker it would be a traceback."""
+    """The training set for the loader. A user's mistake is returned as a value: a worker would print a traceback."""
 
-    def __init__(self, task: TaskProtocol) -> None:
-        self.task = task
+    def __init__(self, train_data: TrainData) -> None:
+        self.train_data = train_data
 
     def __len__(self) -> int:
-        return len(self.task)
+        return len(self.train_data)
 
     def __getitem__(self, key: tuple[int, int]) -> Any:
         try:
-            return self.task[key]
+            return self.train_data[key]
         except UserError as error:
             return error
 
     def collate(self, samples: list[Any]) -> Any:
-        wrong = [sample for sample in samples if isinstance(sample, UserError)]
-        return wrong[0] if wrong else self.task.collate(samples)
+        errors = [sample for sample in samples if isinstance(sample, UserError)]
+        return errors[0] if errors else self.train_data.collate(samples)
 
 
-def make_loader(task: TaskProtocol, positions: ResumableBatchSampler, workers: int) -> DataLoader[Any]:
-    """Batches as tuples of tensors, or the UserError that made one impossible."""
-    samples = _Samples(task)
+def make_loader(train_data: TrainData, sampler: ResumableBatchSampler, workers: int) -> DataLoader[Any]:
+    """Load batches as tuples of tensors, or the UserError that made one impossible."""
+    samples = _Samples(train_data)
     return DataLoader(
         samples,  # type: ignore[arg-type]
-        batch_sampler=positions,
+        batch_sampler=sampler,
         collate_fn=samples.collate,
         num_workers=workers,
         prefetch_factor=4 if workers else None,
@@ -50,13 +50,14 @@ def make_loader(task: TaskProtocol, positions: ResumableBatchSampler, workers: i
 
 
 class Batches:
-    """The run's batches in order. Its workers end with it, whatever happens: they ignore signals and are waited for."""
+    """The batches of a run in order. The workers ignore signals; leaving the context ends them and waits for them."""
 
     def __init__(self, run: Run, processes: Processes) -> None:
-        self.positions = ResumableBatchSampler(
-            len(run.task), run.recipe, run.step, run.steps, processes.rank, processes.world
+        train_data = run.task.train_data
+        self.sampler = ResumableBatchSampler(
+            len(train_data), run.recipe, run.step, run.steps, processes.rank, processes.world
         )
-        self._iterator: Any = iter(make_loader(run.task, self.positions, run.recipe.loop.workers))
+        self._iterator: Any = iter(make_loader(train_data, self.sampler, run.recipe.loop.workers))
 
     def take(self) -> Any:
         batch = next(self._iterator)

@@ -99,7 +99,7 @@ def _steps(run: Run, processes: Processes, batches: Batches, journal: RunLogger 
         torch.manual_seed((run.recipe.seed + run.step) * processes.world + processes.rank)
         run.model.train()
         loss, stop = processes.agree(_add_gradients(objective, run, batches), bool(signals.seen))
-        _check_finite(run, loss, batches.positions)
+        _check_finite(run, loss, batches.sampler)
         run.optimizer.step()
         run.optimizer.zero_grad(set_to_none=True)
         run.step += 1
@@ -124,7 +124,7 @@ def _objective(run: Run, processes: Processes) -> nn.Module:
 
 def _add_gradients(objective: nn.Module, run: Run, batches: Batches) -> float:
     """The forward and backward passes of one step; returns the mean loss of this process."""
-    total, passes = 0.0, batches.positions.passes
+    total, passes = 0.0, batches.sampler.passes
     for k in range(passes):
         waits = isinstance(objective, DistributedDataParallel) and k < passes - 1  # the last pass adds up all processes
         with objective.no_sync() if waits else nullcontext():  # type: ignore[operator]
@@ -135,13 +135,13 @@ def _add_gradients(objective: nn.Module, run: Run, batches: Batches) -> float:
     return total
 
 
-def _check_finite(run: Run, loss: float, positions: ResumableBatchSampler) -> None:
+def _check_finite(run: Run, loss: float, sampler: ResumableBatchSampler) -> None:
     """Stop before a broken step reaches the weights, and so any checkpoint."""
     gradients = [p.grad.norm() for p in run.model.parameters() if p.grad is not None]
     norm = torch.stack(gradients).norm().item() if gradients else 0.0
     if math.isfinite(loss) and math.isfinite(norm):
         return
-    names = "; ".join(run.task.name(index) for _, index in positions.keys(run.step))
+    names = "; ".join(run.task.train_data.name(index) for _, index in sampler.keys(run.step))
     what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
     raise UserError(
         f"{what} at step {run.step}, so training stopped; the last checkpoint is untouched. The batch was: {names}. "

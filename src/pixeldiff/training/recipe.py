@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import list_models, model_config
+from pixeldiff.training.optimizers import Optimizer
 from pixeldiff.training.recipe_file import changed, read_file, shown
 from pixeldiff.training.schedule import Schedule
 from pixeldiff.training.tasks import task_module
@@ -28,22 +29,6 @@ T = TypeVar("T")
 def _check(rule: str, value: object, holds: bool) -> None:
     if not holds:
         raise UserError(f"{rule}, got {value}")
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Adam, or SOAP, which learns more per step (`soap`); the defaults are the paper's."""
-
-    kind: str = "adam"
-    lr: float = 0.005
-    betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = 1e-4
-
-    def __post_init__(self) -> None:
-        _check("optimizer.kind is adam or soap", self.kind, self.kind in ("adam", "soap"))
-        _check("optimizer.lr is more than 0", self.lr, self.lr > 0)
-        _check("optimizer.betas are 0 to below 1", self.betas, all(0 <= beta < 1 for beta in self.betas))
-        _check("optimizer.weight_decay is at least 0", self.weight_decay, self.weight_decay >= 0)
 
 
 @dataclass(frozen=True)

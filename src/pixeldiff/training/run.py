@@ -28,9 +28,9 @@ from pixeldiff.models.detector import Detector
 from pixeldiff.models.ghostnet import GhostNet
 from pixeldiff.models.pidinet import PiDiNet, widen
 from pixeldiff.models.saving import load_model, read_metadata, save_model
+from pixeldiff.training.optimizers import make_optimizer, state_copies
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
-from pixeldiff.training.soap import Soap
-from pixeldiff.training.tasks import TaskProtocol, task_module
+from pixeldiff.training.tasks import TaskProtocol, TrainData, task_module
 from pixeldiff.weights import sha256, trained
 
 try:
@@ -53,17 +53,15 @@ class Run:
         if recipe.loop.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).requires_grad_(False).eval()
-        options = recipe.optimizer
-        kind = Soap if options.kind == "soap" else torch.optim.Adam
-        self.optimizer = kind(self.model.parameters(), options.lr, options.betas, weight_decay=options.weight_decay)
-        self.steps = max(1, math.ceil(recipe.schedule.epochs * len(self.task) / recipe.loop.batch))
+        self.optimizer = make_optimizer(recipe.optimizer, self.model.parameters())
+        self.steps = max(1, math.ceil(recipe.schedule.epochs * len(self.task.train_data) / recipe.loop.batch))
         self.step = 0
         self.best = -math.inf
         self.seconds = 0.0
         self.recent: list[float] = []  # losses since the last logged step, and the seconds then
         self.logged = 0.0
         self.commit = commit(Path(__file__))  # now: a clone may be updated while a run goes on
-        self.entries = _digest(self.task)
+        self.entries = _digest(self.task.train_data)
         self.initial_sha256 = ""
 
     @property
@@ -108,7 +106,7 @@ class Run:
 
     def check_disk_space(self) -> None:
         """Now, not after hours: a checkpoint holds the weights, their average and moments, and stands beside it."""
-        copies = 9 if self.recipe.optimizer.kind == "soap" else 5  # two moments, or six
+        copies = 3 + state_copies(self.recipe.optimizer.name)  # of the weights; the optimizer's beside
         needed = copies * sum(tensor.nbytes for tensor in self.model.state_dict().values())
         if (free := shutil.disk_usage(self.out).free) < needed:
             raise UserError(
@@ -159,7 +157,7 @@ class Run:
         changed = [key for key in ("task", "model", "data", "loss", "seed") if old[key] != new[key]]
         if old["initial"] != new["initial"] and not self._starts_from(initial_sha256):
             changed.append("initial")
-        parts = (("loop", "batch"), ("optimizer", "kind"))
+        parts = (("loop", "batch"), ("optimizer", "name"))
         changed += [f"{part}.{key}" for part, key in parts if old[part][key] != new[part][key]]
         if changed:
             raise UserError(f"{self.out} holds a run with another {' and '.join(changed)}; choose another --out")
@@ -249,9 +247,9 @@ def clean(out: Path) -> None:
             path.unlink()
 
 
-def _digest(task: TaskProtocol) -> str:
+def _digest(train_data: TrainData) -> str:
     """What tells one training set from another: how many entries, and their names without folders."""
     names = hashlib.sha256()
-    for index in range(len(task)):
-        names.update(task.name(index).rpartition("/")[2].encode() + b"\n")
-    return f"{len(task)} {names.hexdigest()}"
+    for index in range(len(train_data)):
+        names.update(train_data.name(index).rpartition("/")[2].encode() + b"\n")
+    return f"{len(train_data)} {names.hexdigest()}"

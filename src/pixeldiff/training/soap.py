@@ -20,6 +20,8 @@ MEMORY = 0.95  # decay of the mean of G G^T and G^T G
 class Soap(torch.optim.Adam):
     """torch.optim.Adam, but matrices step in the eigenbasis of their gradients."""
 
+    STATE_COPIES = 6
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:

@@ -7,7 +7,7 @@ from typing import Any
 RENAMED = {"licence": "license"}
 TASKS = {"boxes": "objects"}
 NAMES = {"cpdc-boxes": "cpdc-objects", "ghostnet_boxes": "ghostnet_objects"}
-RECIPE = {"data": {"colour": "color"}, "evaluate": {"pictures": "images"}}
+RECIPE = {"optimizer": {"kind": "name"}, "data": {"colour": "color"}, "evaluate": {"pictures": "images"}}
 
 
 def migrate(metadata: dict[str, Any]) -> dict[str, Any]:

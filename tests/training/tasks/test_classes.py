@@ -89,12 +89,12 @@ def test_folder_of_classes(folder):
     photos = FolderImages(folder, "train", size=24)
     assert (len(photos), photos.names) == (9, ("blue", "green", "red"))
     keys = [(0, i) for i in range(9)]
-    images, labels = photos.collate([photos.sample(key) for key in keys])
+    images, labels = photos.collate([photos[key] for key in keys])
     assert images.shape == (9, 3, 24, 24)
     assert labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert (2 - images.float().mean((2, 3)).argmax(1)).tolist() == labels.tolist()
-    again = photos.collate([photos.sample(key) for key in keys])[0]
-    later = photos.collate([photos.sample((1, i)) for i in range(9)])[0]
+    again = photos.collate([photos[key] for key in keys])[0]
+    later = photos.collate([photos[1, i] for i in range(9)])[0]
     assert torch.equal(images, again)
     assert not torch.equal(images, later)
     assert FolderImages(folder, "val", size=24).plain(np.array([1, 2]))[1].tolist() == [0, 1]
@@ -122,9 +122,7 @@ def test_half_of_the_samples_are_flipped(tmp_path):
     ramp = np.broadcast_to(np.arange(0, 256, 8, dtype=np.uint8)[None, :, None], (32, 32, 3))
     Image.fromarray(np.ascontiguousarray(ramp)).save(tmp_path / "train/one/a.png")
     images = FolderImages(tmp_path, "train", size=8)
-    flipped = [
-        int(pixels[0, 0, 0]) > int(pixels[0, -1, 0]) for pixels, _ in (images.sample((e, 0)) for e in range(200))
-    ]
+    flipped = [int(pixels[0, 0, 0]) > int(pixels[0, -1, 0]) for pixels, _ in (images[e, 0] for e in range(200))]
     assert 70 < sum(flipped) < 130
 
 
@@ -148,11 +146,11 @@ def test_distillation_by_definition(rng):
 
 def test_loss_is_cross_entropy_without_a_teacher(cifar):
     task = Task(recipe(cifar))
-    batch = task.collate([task[0, i] for i in range(5)])
+    batch = task.train_data.collate([task.train_data[0, i] for i in range(5)])
     logits = torch.randn(5, 100)
     assert float(task.loss(lambda x: logits, batch)) == pytest.approx(float(F.cross_entropy(logits, batch[1])))
-    assert len(task) == 120
-    assert task.name(3) == "train image 3 (class 3)"
+    assert len(task.train_data) == 120
+    assert task.train_data.name(3) == "train image 3 (class 3)"
 
 
 def test_two_stages_with_a_teacher(cifar, tmp_path):
@@ -179,7 +177,7 @@ def test_weights_of_another_kind_are_no_start(cifar, tmp_path):
 
 def test_mixed_loss(cifar, tmp_path):
     task = Task(recipe(cifar))
-    batch = task.collate([task[0, i] for i in range(4)])
+    batch = task.train_data.collate([task.train_data[0, i] for i in range(4)])
     teacher = trained(recipe(cifar, "resnet18_cifar", schedule={"epochs": 0.1}), tmp_path / "t")
     taught = Task(recipe(cifar, loss={"teacher": str(teacher), "distillation": 0.25, "temperature": 2.0}))
     logits = torch.randn(4, 100)

@@ -141,8 +141,8 @@ def test_images_that_no_person_labeled_are_learned_and_not_scored(table: dict, t
         Image.fromarray(rng.integers(256, size=size, dtype=np.uint8)).save(tmp_path / f"maps/{name}.png")
     table["data"] |= {"sources": ["photos:edges", "soft:photos:maps"], "share": 0.25}
     task = Task(parse_recipe(table))
-    assert len(task) == 8  # six of people, two soft
-    images, labels, soft = task.collate([task[0, index] for index in range(8)])
+    assert len(task.train_data) == 8  # six of people, two soft
+    images, labels, soft = task.train_data.collate([task.train_data[0, index] for index in range(8)])
     assert soft.tolist() == [False] * 6 + [True] * 2
     assert torch.isfinite(task.loss(create_model("tiny", width=4, side_channels=2), (images, labels, soft)))
     table["evaluate"]["sources"] = ["soft:photos:maps"]

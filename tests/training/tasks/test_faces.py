@@ -51,11 +51,11 @@ def recipe(root, **changes):
 
 def test_samples_are_faces_and_half_of_them_mirrored(people):
     task = Task(recipe(people))
-    assert len(task) == 12
+    assert len(task.train_data) == 12
     mirrored = 0
     for key in ((epoch, index) for epoch in range(3) for index in range(12)):
-        face, person = task[key]
-        own = np.asarray(Image.open(task.name(key[1])))
+        face, person = task.train_data[key]
+        own = np.asarray(Image.open(task.train_data.name(key[1])))
         assert person == key[1] // 4
         turned = not np.array_equal(face, own)
         np.testing.assert_array_equal(face[:, ::-1] if turned else face, own)
@@ -88,7 +88,7 @@ def test_the_loss_is_a_cross_entropy_over_angles(people):
     from pixeldiff.models import create_model
 
     model = create_model(**settings.model).eval()
-    batch = task.collate([task[0, index] for index in (0, 5, 11)])
+    batch = task.train_data.collate([task.train_data[0, index] for index in (0, 5, 11)])
     x = model((batch[0] - 127.5) / 128)
     cosines = F.normalize(x) @ F.normalize(model.head.weight).T
     expected = F.cross_entropy(x.norm(dim=1, keepdim=True) * cosines, torch.tensor([0, 1, 2]))
@@ -120,7 +120,7 @@ def test_mistakes_in_recipes_are_told(people, tmp_path):
     try:
         task = Task(recipe(people))
         with pytest.raises(UserError, match=r"is 128 x 128, an aligned face 112 x 96; .*pixeldiff faces align"):
-            task[0, 4]
+            task.train_data[0, 4]
     finally:
         (people / "p0" / "large.png").unlink()
 

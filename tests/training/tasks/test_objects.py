@@ -71,8 +71,8 @@ def test_samples_by_drawing(tmp_path, mosaic):
     count = 0
     for epoch in range(12):
         for index in range(len(images)):
-            pixels, boxes, labels = images.sample((epoch, index))
-            again = images.sample((epoch, index))
+            pixels, boxes, labels = images[epoch, index]
+            again = images[epoch, index]
             assert torch.equal(pixels, again[0])
             assert pixels.shape == (3, 64, 64)
             for box, label in zip(boxes, labels, strict=True):
@@ -139,7 +139,12 @@ def test_images_are_held_out(tmp_path):
     root = write_voc(tmp_path, count=6)
     task = Task(recipe(root, data={"hold_out": 3}, evaluate={}))
     assert [one.image.stem for one in task.held_out.images] == ["p0", "p3"]
-    assert [task.name(index)[-6:] for index in range(len(task))] == ["p1.png", "p2.png", "p4.png", "p5.png"]
+    assert [task.train_data.name(index)[-6:] for index in range(len(task.train_data))] == [
+        "p1.png",
+        "p2.png",
+        "p4.png",
+        "p5.png",
+    ]
 
 
 def test_batches_with_and_without_objects():

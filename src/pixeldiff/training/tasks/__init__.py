@@ -1,8 +1,8 @@
-"""Tasks: data, loss and evaluation of one kind of problem, each in a module that the one training loop drives.
+"""Tasks: data, loss and scores of one kind of problem, each in a module that the one training loop drives.
 
-A task module has three frozen dataclasses, `Data`, `Loss` and `Evaluate` (the recipe's tables of the same names), a
-class `Task` with the members of `TaskProtocol`, and `Network`, the config of the networks that it trains. To add a
-task, write its module and name it in the task's row of `pixeldiff.tasks`.
+A task module has frozen dataclasses for the recipe's tables of the same names, a class `Task` with the members of
+`TaskProtocol`, and `Network`, the config class of the networks that it trains. To add a task, write its module and name
+it in the task's row of `pixeldiff.tasks`.
 """
 
 from __future__ import annotations
@@ -13,39 +13,44 @@ from typing import Any, Protocol
 from pixeldiff.tasks import find_task, load
 
 
-class TaskProtocol(Protocol):
-    """What the loop asks of a task; built as Task(recipe).
+class TrainData(Protocol):
+    """The training set of a task, a map-style torch Dataset.
 
-    A sample is named by (epoch, index): everything random about it comes from (seed, epoch, index), so neither the
-    number of workers nor a restart changes it.
+    The key of a sample is (epoch, index). Everything random about the sample comes from (seed, epoch, index), so$
+    neither the number of workers nor a restart changes it.
     """
 
-    preprocessing: dict[str, Any]  # how its networks see images; travels with the weights
-    labels: tuple[str, ...]  # names of the classes, which travel with the weights; empty without classes
-
     def __len__(self) -> int:
-        """Entries of the training set: one epoch."""
+        """Return the number of samples in an epoch."""
 
     def __getitem__(self, key: tuple[int, int]) -> Any:
-        """The sample of (epoch, index)."""
+        """Return the sample of (epoch, index)."""
 
     def name(self, index: int) -> str:
-        """What a person calls entry `index`."""
+        """Describe sample `index` for a message."""
 
     def collate(self, samples: list[Any]) -> Any:
-        """Samples as one batch: a tuple of tensors."""
+        """Make one batch of samples, a tuple of tensors."""
+
+
+class TaskProtocol(Protocol):
+    """What the loop asks of a task; built as Task(recipe)."""
+
+    train_data: TrainData
+    preprocessing: dict[str, Any]  # of its networks' input; written into the weights
+    labels: tuple[str, ...]  # names of the classes, written into the weights; empty without classes
 
     def loss(self, model: Any, batch: Any) -> Any:
-        """The mean of the images' losses, a scalar tensor."""
+        """Return the mean loss of the images in a batch, a scalar tensor."""
 
     def evaluate(self, model: Any) -> dict[str, float]:
-        """Scores on the validation set, the one that decides about "best" first; empty without such a set."""
+        """Score the validation set; the first score decides about "best". Empty without such a set."""
 
     def preview(self, model: Any) -> Any:
-        """An image to look at, uint8 (H, W, 3), or None."""
+        """Draw results, uint8 (H, W, 3), or return None."""
 
 
 def task_module(name: str) -> ModuleType:
-    """The module of a task by name."""
+    """Return the module of a task."""
     module: ModuleType = load(find_task(name).training)
     return module

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from pixeldiff.data.cifar import SIDE, read_cifar100
 from pixeldiff.data.lists import find_classes
@@ -32,7 +33,7 @@ class Images(Protocol):
 
     def name(self, index: int) -> str: ...
 
-    def sample(self, key: Key) -> object: ...
+    def __getitem__(self, key: Key) -> object: ...
 
     def collate(self, samples: list[object]) -> Batch: ...
 
@@ -50,7 +51,7 @@ def as_tensor(images: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2)
 
 
-class CifarImages:
+class CifarImages(Dataset[object]):
     """A split of CIFAR-100. Whole batches are augmented at once: zeros around, a random window of 32x32, a flip."""
 
     def __init__(self, root: Path, split: str, seed: int = 0, padding: int = 4) -> None:
@@ -65,7 +66,7 @@ class CifarImages:
     def name(self, index: int) -> str:
         return f"{self.split} image {index} ({self.names[self.cifar.labels[index]]})"
 
-    def sample(self, key: Key) -> object:
+    def __getitem__(self, key: Key) -> object:
         return key
 
     def collate(self, samples: list[object]) -> Batch:
@@ -90,7 +91,7 @@ class CifarImages:
         return self._draws[epoch]
 
 
-class FolderImages:
+class FolderImages(Dataset[object]):
     """root/<split>/<class>/*.jpg as for ImageNet: a window of random area and shape, resized to `size`; a flip.
 
     For evaluation the center square is taken, CENTER of the short side, and resized.
@@ -106,7 +107,7 @@ class FolderImages:
     def name(self, index: int) -> str:
         return str(self.files[index][0])
 
-    def sample(self, key: Key) -> object:
+    def __getitem__(self, key: Key) -> object:
         rng = np.random.default_rng((self.seed, *key))
         path, label = self.files[key[1]]
         image = Image.fromarray(read8(path))

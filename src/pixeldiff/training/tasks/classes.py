@@ -26,7 +26,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.models.bipidinet import BiPiDiNetConfig
 from pixeldiff.models.saving import load_model
-from pixeldiff.training.tasks.class_images import Batch, CifarImages, FolderImages, Images, Key, spread
+from pixeldiff.training.tasks.class_images import Batch, CifarImages, FolderImages, Images, spread
 from pixeldiff.training.tasks.images import normalize
 
 Network = BiPiDiNetConfig
@@ -132,28 +132,16 @@ class Task:
         self.settings: Loss = recipe.loss
         self.scored: Evaluate = recipe.evaluate
         self.seed: int = recipe.seed
-        self.images = open_images(self.data, self.seed, training=True)
+        self.train_data = open_images(self.data, self.seed, training=True)
         self.test = open_images(self.data, self.seed, training=False)
-        if self.test.names != self.images.names:
+        if self.test.names != self.train_data.names:
             raise UserError(
                 f"the test images have {len(self.test.names)} classes, the training images "
-                f"{len(self.images.names)}; both need the same folders, or labels would not agree"
+                f"{len(self.train_data.names)}; both need the same folders, or labels would not agree"
             )
-        self.labels = self.images.names
+        self.labels = self.train_data.names
         self.preprocessing = preprocessing(self.data)
         self.teacher = load_model(self.settings.teacher).requires_grad_(False) if self.settings.teacher else None
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, key: Key) -> object:
-        return self.images.sample(key)
-
-    def name(self, index: int) -> str:
-        return self.images.name(index)
-
-    def collate(self, samples: list[object]) -> Batch:
-        return self.images.collate(samples)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch

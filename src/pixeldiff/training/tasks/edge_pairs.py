@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from pixeldiff.errors import UserError
 from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, read_pair
@@ -93,7 +94,20 @@ def recolor(image: Tensor, saturation: float, contrast: float, gains: Tensor) ->
     return x.round_().clamp_(0, 255).to(torch.uint8)
 
 
-class EdgePairs:
+def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
+    """Images of any sizes as one batch: padded at the bottom and right by replication, labeled IGNORED there."""
+    height = max(image.shape[1] for image, *_ in samples)
+    width = max(image.shape[2] for image, *_ in samples)
+    images = torch.empty(len(samples), 3, height, width, dtype=torch.uint8)
+    labels = torch.full((len(samples), 1, height, width), IGNORED, dtype=torch.uint8)
+    for k, (image, label, _) in enumerate(samples):
+        h, w = image.shape[1:]
+        images[k] = F.pad(image[None].float(), (0, width - w, 0, height - h), mode="replicate")[0].to(torch.uint8)
+        labels[k, :, :h, :w] = label
+    return images, labels, torch.tensor([soft for *_, soft in samples])
+
+
+class EdgePairs(Dataset[Sample]):
     """The pairs of a recipe's [data] table, augmented; entry `index` of epoch `epoch` is a pure function of both."""
 
     def __init__(
@@ -171,6 +185,9 @@ class EdgePairs:
             window = recolor(window, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
         return window, truth, pair.is_soft
 
+    def collate(self, samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
+        return collate(samples)
+
 
 def _mixed(pairs: list[Pair], versions: int, share: float) -> list[tuple[list[Pair], int]]:
     """The parts of an epoch with their lengths: all entries once, or, with a share for those that no person has
@@ -204,16 +221,3 @@ def _rotated(y: N, x: N, angle: float) -> tuple[N, N]:
     """A point of the rotated image on the upright one, both relative to the middle."""
     cos, sin = math.cos(angle), math.sin(angle)
     return sin * x + cos * y, cos * x - sin * y
-
-
-def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
-    """Images of any sizes as one batch: padded at the bottom and right by replication, labeled IGNORED there."""
-    height = max(image.shape[1] for image, *_ in samples)
-    width = max(image.shape[2] for image, *_ in samples)
-    images = torch.empty(len(samples), 3, height, width, dtype=torch.uint8)
-    labels = torch.full((len(samples), 1, height, width), IGNORED, dtype=torch.uint8)
-    for k, (image, label, _) in enumerate(samples):
-        h, w = image.shape[1:]
-        images[k] = F.pad(image[None].float(), (0, width - w, 0, height - h), mode="replicate")[0].to(torch.uint8)
-        labels[k, :, :h, :w] = label
-    return images, labels, torch.tensor([soft for *_, soft in samples])

@@ -38,7 +38,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.image import pad_to, preprocessing, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarize
 from pixeldiff.models.pidinet import PiDiNetConfig
-from pixeldiff.training.tasks.edge_pairs import SMALLEST, EdgePairs, Sample, collate
+from pixeldiff.training.tasks.edge_pairs import SMALLEST, EdgePairs
 from pixeldiff.training.tasks.edge_sources import (
     BALANCE,
     ETA,
@@ -180,7 +180,7 @@ class Task:
         self.scored: Evaluate = recipe.evaluate
         pairs = _all_pairs(data.root, data.sources)
         _look_at(pairs, self.settings.eta)
-        self.pairs = EdgePairs(
+        self.train_data = EdgePairs(
             pairs, recipe.seed, data.rotations, data.flips, data.scales, data.crop, data.fill, data.color, data.share
         )
         self.held_out = _all_pairs(self.scored.root or data.root, self.scored.sources)[:: self.scored.every]
@@ -194,18 +194,6 @@ class Task:
                 f"evaluate.sources asks for {scaled[0].image} at scale {scaled[0].scale:g}, but images are scored as "
                 "they are; give a list without other scales"
             )
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, key: tuple[int, int]) -> Sample:
-        return self.pairs[key]
-
-    def name(self, index: int) -> str:
-        return self.pairs.name(index)
-
-    def collate(self, samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
-        return collate(samples)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         images, labels, soft = batch
@@ -232,7 +220,7 @@ class Task:
 
     def preview(self, model: nn.Module) -> np.ndarray | None:
         """Four images side by side, their edges below, white on black."""
-        pairs = (self.held_out or self.pairs.pairs)[:4]
+        pairs = (self.held_out or self.train_data.pairs)[:4]
         columns = []
         for pair in pairs:
             image = read8(pair.image)

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from pixeldiff import image
-from pixeldiff.data.faces import ORIGINS, find_people, read_pairs
+from pixeldiff.data.faces import ORIGINS, People, find_people, read_pairs
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.faces import summarize
 from pixeldiff.models.sphereface import SphereFace, SphereFaceConfig
@@ -103,6 +104,28 @@ def read_face(path: Path) -> NDArray[np.uint8]:
     return face
 
 
+class FaceImages(Dataset[tuple[NDArray[np.uint8], int]]):
+    """The aligned faces of people; half of them are flipped."""
+
+    def __init__(self, people: People, seed: int) -> None:
+        self.people, self.seed = people, seed
+
+    def __len__(self) -> int:
+        return len(self.people.files)
+
+    def __getitem__(self, key: Key) -> tuple[NDArray[np.uint8], int]:
+        face = read_face(self.people.files[key[1]])
+        flipped = np.random.default_rng((self.seed, *key)).integers(2)
+        return (face[:, ::-1] if flipped else face), self.people.labels[key[1]]
+
+    def name(self, index: int) -> str:
+        return str(self.people.files[index])
+
+    def collate(self, samples: list[tuple[NDArray[np.uint8], int]]) -> Batch:
+        faces, labels = zip(*samples, strict=True)
+        return as_tensor(np.stack(faces)), torch.tensor(np.array(labels))
+
+
 class Task:
     """Faces for the training loop; see TaskProtocol. People have no names in the weights."""
 
@@ -111,29 +134,14 @@ class Task:
     def __init__(self, recipe: Any) -> None:
         self.settings: Loss = recipe.loss
         self.scored: Evaluate = recipe.evaluate
-        self.seed: int = recipe.seed
         self.people = find_people(recipe.data.roots, recipe.data.leave_out)
+        self.train_data = FaceImages(self.people, recipe.seed)
         self.preprocessing = image.face_preprocessing()
         self.pairs = {}
         if self.scored.data:
             for name in self.scored.datasets:
                 pairs = read_pairs(name, self.scored.data, incomplete=True).present()  # some have no face to align
                 self.pairs[name] = pairs.only(self.scored.folds) if self.scored.folds else pairs
-
-    def __len__(self) -> int:
-        return len(self.people.files)
-
-    def __getitem__(self, key: Key) -> object:
-        face = read_face(self.people.files[key[1]])
-        mirrored = np.random.default_rng((self.seed, *key)).integers(2)
-        return (face[:, ::-1] if mirrored else face), self.people.labels[key[1]]
-
-    def name(self, index: int) -> str:
-        return str(self.people.files[index])
-
-    def collate(self, samples: list[Any]) -> Batch:
-        faces, labels = zip(*samples, strict=True)
-        return as_tensor(np.stack(faces)), torch.tensor(np.array(labels))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         assert isinstance(model, SphereFace)

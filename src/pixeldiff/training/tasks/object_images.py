@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from pixeldiff.data.voc import LabeledImage
 from pixeldiff.errors import UserError
@@ -25,6 +26,7 @@ from pixeldiff.metrics.objects import area
 from pixeldiff.training.tasks.edge_pairs import recolor
 
 Window = tuple[float, float, float, float]  # left, top, right, bottom in the image
+Sample = tuple[Tensor, Tensor, Tensor]  # uint8 (3, S, S), boxes (M, 4), labels (M,)
 Batch = tuple[Tensor, Tensor, Tensor]  # uint8 (N, 3, S, S), boxes (N, M, 4), labels (N, M), -1 where there is none
 
 VISIBLE = 0.3  # the part of a box that must be seen
@@ -90,7 +92,7 @@ def place(
     return canvas, cut.astype(np.float32), seen
 
 
-class ObjectImages:
+class ObjectImages(Dataset[Sample]):
     """Full images with all their boxes; ignored objects are not learned."""
 
     def __init__(self, images: tuple[LabeledImage, ...], seed: int, options: Augmentation) -> None:
@@ -104,7 +106,7 @@ class ObjectImages:
     def name(self, index: int) -> str:
         return str(self.images[index].image)
 
-    def sample(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         """Pixels (3, S, S), boxes (M, 4) and labels (M,)."""
         rng = np.random.default_rng((self.seed, *key))
         side = self.options.size
@@ -116,7 +118,11 @@ class ObjectImages:
         pixels = torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1)
         return recolored(pixels, self.options.color, rng), torch.from_numpy(boxes), torch.from_numpy(labels)
 
+    def collate(self, samples: list[Sample]) -> Batch:
+        return collate(samples)
+
     def plain(self, index: int) -> NDArray[np.uint8]:
+        """Return the image as it is in the file."""
         return self._decoded(index)
 
     def _four(
@@ -181,7 +187,7 @@ def recolored(pixels: Tensor, color: float, rng: np.random.Generator) -> Tensor:
     return recolor(pixels, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
 
 
-def collate(samples: list[tuple[Tensor, Tensor, Tensor]]) -> Batch:
+def collate(samples: list[Sample]) -> Batch:
     """Samples as one batch; images without objects have no label but -1."""
     most = max(1, *(len(labels) for _, _, labels in samples))
     images = torch.stack([pixels for pixels, _, _ in samples])
@@ -193,7 +199,7 @@ def collate(samples: list[tuple[Tensor, Tensor, Tensor]]) -> Batch:
     return images, boxes, labels
 
 
-class ObjectCrops:
+class ObjectCrops(Dataset[Sample]):
     """Single objects as square images, for a classifier."""
 
     def __init__(self, images: ObjectImages, seed: int, options: Augmentation) -> None:
@@ -214,12 +220,15 @@ class ObjectCrops:
         image, number = self.objects[index]
         return f"{self.images.name(image)} (object {number})"
 
-    def sample(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         """Pixels (3, S, S), no boxes, and the one label."""
         rng = np.random.default_rng((self.seed, *key, 2))
         canvas, label = self._cut(key[1], rng)
         pixels = torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1)
         return recolored(pixels, self.options.color, rng), torch.zeros(0, 4), torch.tensor([label])
+
+    def collate(self, samples: list[Sample]) -> Batch:
+        return collate(samples)
 
     def plain(self, index: int) -> tuple[Tensor, int]:
         """The object without augmentation."""

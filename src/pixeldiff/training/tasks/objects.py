@@ -32,7 +32,7 @@ from pixeldiff.models.detector import Detector, DetectorConfig, points
 from pixeldiff.models.ghostnet import STRIDES, GhostNetConfig
 from pixeldiff.render.detections import draw
 from pixeldiff.training.tasks.images import normalize
-from pixeldiff.training.tasks.object_images import Augmentation, Batch, ObjectCrops, ObjectImages, collate
+from pixeldiff.training.tasks.object_images import Augmentation, Batch, ObjectCrops, ObjectImages
 
 Network = DetectorConfig | GhostNetConfig
 RADIUS = 1.5  # strides
@@ -162,22 +162,10 @@ class Task:
         options = Augmentation(**{field.name: getattr(self.data, field.name) for field in fields(Augmentation)})
         whole = ObjectImages(self.learned, recipe.seed, options)
         self.held_out = ObjectImages(held[::step], recipe.seed, options)
-        self.images: ObjectImages | ObjectCrops = whole
+        self.train_data: ObjectImages | ObjectCrops = whole
         if self.classifies:
-            self.images = ObjectCrops(whole, recipe.seed, options)
+            self.train_data = ObjectCrops(whole, recipe.seed, options)
         self.preprocessing = image.preprocessing(size=self.data.size, **({"crop": 1.0} if self.classifies else {}))
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        return self.images.sample(key)
-
-    def name(self, index: int) -> str:
-        return self.images.name(index)
-
-    def collate(self, samples: list[tuple[Tensor, Tensor, Tensor]]) -> Batch:
-        return collate(samples)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         pixels, boxes, labels = batch
