@@ -16,6 +16,7 @@ import click
 
 import pixeldiff
 from pixeldiff import cli, weights
+from pixeldiff.evaluation import DATASETS
 from pixeldiff.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -79,9 +80,9 @@ def task_page(name: str) -> str:
         "",
         f"[How to use it](../guide/{guide}.md), [what was measured](../results/{guide}.md), the command "
         f"[`pixeldiff {COMMANDS[name]}`](../reference/commands.md#pixeldiff-{COMMANDS[name]}), and in Python "
-        f"[`{row.runtime.split(':')[1]}`](../reference/python.md).",
+        f"[`{row.model.split(':')[1]}`](../reference/python.md).",
         "",
-        f"Files that run end with `{row.suffix}`. `pixeldiff eval --dataset` takes {', '.join(row.datasets)}.",
+        f"Files that run end with `{row.suffix}`. `pixeldiff eval --dataset` takes {', '.join(DATASETS[name])}.",
         "",
     ]
     if not shipped:

@@ -4,7 +4,7 @@
     python tools/ship.py tiny runs/tiny/whole/last.safetensors tiny.json --recipe edges/tiny --stage whole \
         --data "BSDS500 train + val" --note "what a reader should know"
 
-How its file ends, what its scores are called and which command gives them stands in the table of tasks.
+The suffix of its file and the names of its scores are in the table of tasks.
 """
 
 from __future__ import annotations
@@ -16,16 +16,34 @@ from typing import Any
 
 import click
 
+from pixeldiff.cli.export import EXPORTERS
+from pixeldiff.evaluation import MODULES
 from pixeldiff.files import atomic_write
 from pixeldiff.models import pidinet
 from pixeldiff.models.saving import load_model, read_metadata, save_model
-from pixeldiff.tasks import Task, find_task, load
+from pixeldiff.tasks import find_task, load
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe, read_recipe
 from pixeldiff.weights import canonical_name, sha256
 from pixeldiff.weights.description import TRAINED
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed package
+
+# By task: the command that scores a pretrained model, the license of shipped weights, and scores that a model card has
+# beyond those that rank models.
+COMMANDS = {
+    "edges": "pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",
+    "classes": "pixeldiff eval --model {name} --dataset cifar100 --data cifar-100-python",
+    "faces": "pixeldiff eval --model {name} --dataset lfw --data lfw",
+    "objects": "pixeldiff eval --model {name} --dataset voc --data VOCdevkit",
+}
+LICENSES = {
+    "edges": "Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and education",
+    "classes": "Apache-2.0 for the file; CIFAR-100, on which it was trained, names no license: take it for research",
+    "faces": "Apache-2.0 for the file; CFP and IMFDB, on which it was trained, are for research",
+    "objects": "Apache-2.0 for the file; VOC 2012, on which it was trained, has photographs of Flickr under its terms",
+}
+EXTRA_SCORES = {"faces": ("threshold", "true_accepts", "false_accepts")}
 
 
 def decisive(recipe: Recipe) -> dict[str, Any]:
@@ -41,9 +59,14 @@ def recipe_words(facts: dict[str, str]) -> dict[str, str]:
     return {key: facts[key] for key in ("recipe", "run", "stage") if facts.get(key)}
 
 
-def license(task: Task, facts: dict[str, str]) -> str:
-    """The task's, and the terms of what else a network was trained on."""
-    return "; ".join(filter(None, [task.license, facts.get("terms")]))
+def card_scores(task: str) -> tuple[str, ...]:
+    """Return the names of the scores that a model card of a task holds."""
+    return (*find_task(task).scores, *EXTRA_SCORES.get(task, ()))
+
+
+def license(task: str, facts: dict[str, str]) -> str:
+    """Return the task's license, with the terms of what else a network was trained on."""
+    return "; ".join(filter(None, [LICENSES[task], facts.get("terms")]))
 
 
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
@@ -56,15 +79,15 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
         "task": described["task"],
         "params": sum(p.numel() for p in load_model(weights).parameters()),
         "files": {path.suffix: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files},
-        **{key: round(scores[key], 4) for key in (*task.scores, *task.also)},
-        "command": task.command.format(name=name),
+        **{key: round(scores[key], 4) for key in card_scores(task.name)},
+        "command": COMMANDS[task.name].format(name=name),
         **recipe_words(facts),
         "commit": described["commit"],
         "data": facts["data"],
         "wall_clock_hours": described["wall_clock_hours"],
         "steps": described["steps"],
         "seed": described["recipe"]["seed"],
-        "license": license(task, facts),
+        "license": license(task.name, facts),
         "note": facts["note"],
     }
 
@@ -74,11 +97,11 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     name = canonical_name(name)
     described = read_metadata(weights)
     task = find_task(described["task"])
-    if not scores.keys() >= {*task.scores, *task.also, "sha256"} or scores["sha256"] != sha256(weights):
+    if not scores.keys() >= {*card_scores(task.name), "sha256"} or scores["sha256"] != sha256(weights):
         raise click.UsageError(
             f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json FILE`"
         )
-    usual = getattr(load(task.evaluation), "SPLIT", None)
+    usual = getattr(load(MODULES[task.name]), "SPLIT", None)
     if (split := scores.get("split")) not in (None, usual):
         raise click.UsageError(f"a card's scores are of {usual}, these of {split}; score again without --split")
     if strong := {"flip", "multi_scale"} & scores.keys():
@@ -86,10 +109,11 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     named = read_recipe(**recipe_words(facts))
     _check_facts(name, described, named, recipe_words(facts))
     # The recipe as it is shipped: in that of the run are folders of the machine that it ran on.
-    said = {**described, "recipe": as_table(named), "license": license(task, facts)}
+    said = {**described, "recipe": as_table(named), "license": license(task.name, facts)}
     save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", said)
     if task.suffix != TRAINED:
-        load(task.export)(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
+        export = load(EXPORTERS[task.name])
+        export(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
     path = FOLDER / f"{name}.json"
     atomic_write(path, (json.dumps(card(name, weights, scores, **facts), indent=1) + "\n").encode())
     return path

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pixeldiff import evaluation
 from pixeldiff.data.faces import READERS, find_people, read_pairs
 from pixeldiff.errors import UserError
-from pixeldiff.tasks import TASKS
 
 
 def image(path, value=0):
@@ -33,7 +33,7 @@ def named(pairs):
 
 
 def test_every_data_set_of_the_table_is_read():
-    assert set(READERS) == set(TASKS["faces"].datasets)
+    assert set(READERS) == set(evaluation.DATASETS["faces"])
 
 
 def test_lfw(lfw):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from pixeldiff import evaluation
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation.classes import DATASETS, score
-from pixeldiff.tasks import TASKS
 
 
 def test_a_network_for_other_classes_is_refused(rng):
@@ -27,4 +27,4 @@ def test_batches_do_not_change_the_score(rng):
 
 
 def test_every_data_set_of_the_table_is_read():
-    assert set(DATASETS) == set(TASKS["classes"].datasets)
+    assert set(DATASETS) == set(evaluation.DATASETS["classes"])

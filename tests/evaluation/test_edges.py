@@ -5,14 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from pixeldiff import evaluate_edges
+from pixeldiff import evaluate_edges, evaluation
 from pixeldiff.errors import UserError
 from pixeldiff.evaluation import edges as evaluate
 from pixeldiff.evaluation.edge_curves import plot_curves
 from pixeldiff.evaluation.edge_report import to_dict, write_csv, write_text_files
 from pixeldiff.evaluation.edges import Settings
 from pixeldiff.metrics.edges import evaluate_image, summarize
-from pixeldiff.tasks import TASKS
 
 SETTINGS = Settings(max_dist=0.05, thresholds=9)
 
@@ -123,7 +122,7 @@ def test_plot(tmp_path, maps, truths, suffix, drawn):
 
 
 def test_every_data_set_of_the_table_has_its_tolerance():
-    assert set(evaluate.DATASETS) == set(TASKS["edges"].datasets)
+    assert set(evaluate.DATASETS) == set(evaluation.DATASETS["edges"])
     tolerances = {name: dataset.max_dist for name, dataset in evaluate.DATASETS.items()}
     assert tolerances.pop("nyud") == 0.011
     assert set(tolerances.values()) == {0.0075}

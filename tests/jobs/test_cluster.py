@@ -135,7 +135,7 @@ def test_a_network_arrives_open(edge_onnx: Path, rng: np.random.Generator) -> No
     import pickle
 
     carried = Carried("edges", edge_onnx.name, edge_onnx.read_bytes(), memory=5 * 10**8)
-    here = load(find_task("edges").runtime)(edge_onnx, threads=1)
+    here = load(find_task("edges").model)(edge_onnx, threads=1)
     there = pickle.loads(pickle.dumps(Traveling(here, carried)))
     assert there.memory_budget == 5 * 10**8
     image = np.asarray(Image.fromarray(rng.integers(0, 256, (33, 47, 3), dtype=np.uint8)))

@@ -50,7 +50,7 @@ def open_network(
 ) -> Iterator[Open]:
     """The network that a user has named; one of `task`, if that is given. `streams` may call it at once."""
     with find_network(given, task) as named:
-        network = load(named.task.runtime)(named.runs, threads=threads, streams=streams)
+        network = load(named.task.model)(named.runs, threads=threads, streams=streams)
         yield Open(named.name, named.task, named.path, named.runs, network)
 
 
@@ -61,7 +61,7 @@ def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iter
     row = find_task(weights.describe(path)["task"])
     if task is not None:
         weights.check_task(given, row.name, task)
-    if path.suffix in (row.suffix, *row.runs_too):
+    if path.suffix in weights.suffixes(row.name):
         yield Named(path.stem, row, path, path)
         return
     import tempfile  # slow, and of no use to files that run

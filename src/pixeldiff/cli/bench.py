@@ -14,8 +14,9 @@ from pixeldiff import weights
 from pixeldiff.cli import _json
 from pixeldiff.cli._network import find_network
 from pixeldiff.errors import UserError
+from pixeldiff.jobs.bench import MEASURES
 from pixeldiff.machine import cores, describe
-from pixeldiff.tasks import TASKS, load
+from pixeldiff.tasks import TASKS
 
 
 @click.command()
@@ -67,7 +68,7 @@ def _measure(given: str, threads: int, images: Path | None, torch_side: ModuleTy
         stand_in = torch_side.write_random(given, place) if torch_side else None
         others = torch_side.baselines(given, threads, place) if torch_side else {}
         with find_network(stand_in or given) as named:
-            figures = load(named.task.bench)(named.runs, threads, images, others)
+            figures = MEASURES[named.task.name](named.runs, threads, images, others)
             return {"name": named.name, "task": named.task.name, **figures}
 
 

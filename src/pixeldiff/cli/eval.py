@@ -21,9 +21,9 @@ from pixeldiff.cli import _cluster, _json
 from pixeldiff.cli._network import one_of, open_network
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.errors import UserError
-from pixeldiff.evaluation import Asked, Job, Network, Outcome
+from pixeldiff.evaluation import DATASETS, MODULES, Asked, Job, Network, Outcome
 from pixeldiff.machine import cores
-from pixeldiff.tasks import TASKS, Task, load, task_of_dataset
+from pixeldiff.tasks import TASKS, Task, load
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -42,8 +42,8 @@ class _Eval(click.Command):
         of_tasks = _task_parameters()
         _write_options(ctx, formatter, "Options", [p for name, p in parameters.items() if name not in of_tasks])
         for task in TASKS.values():
-            title = f"{task.name.capitalize()} (--dataset {', '.join(task.datasets)})"
-            says = inspect.cleandoc(load(task.evaluation).Options.__doc__)
+            title = f"{task.name.capitalize()} (--dataset {', '.join(DATASETS[task.name])})"
+            says = inspect.cleandoc(load(MODULES[task.name]).Options.__doc__)
             _write_options(ctx, formatter, title, list(_parameters(task).values()), says)
 
 
@@ -63,11 +63,11 @@ def _write_options(
 
 
 def _fields(task: Task) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(load(task.evaluation).Options)
+    return dataclasses.fields(load(MODULES[task.name]).Options)
 
 
 def _dataset_option() -> click.Option:
-    names = [name for task in TASKS.values() for name in task.datasets]
+    names = [name for task in TASKS for name in DATASETS[task]]
     says = "Which task it is of, how its files lie, its tolerance."
     return click.Option(["--dataset"], type=click.Choice(names), default=names[0], show_default=True, help=says)
 
@@ -81,7 +81,7 @@ def _task_parameters() -> dict[str, click.Parameter]:
 
 
 def _parameters(task: Task) -> dict[str, click.Parameter]:
-    hints = typing.get_type_hints(load(task.evaluation).Options)
+    hints = typing.get_type_hints(load(MODULES[task.name]).Options)
     return {field.name: _parameter(field, hints[field.name]) for field in _fields(task)}
 
 
@@ -135,8 +135,8 @@ def eval(  # the command's name
     With --json FILE, counts per image are kept beside it: a stopped run, or one repeated with --overwrite, does
     only what is new.
     """
-    task = task_of_dataset(dataset)
-    module = load(task.evaluation)
+    task = next(task for task in TASKS.values() if dataset in DATASETS[task.name])
+    module = load(MODULES[task.name])
     options = module.Options(**_own(task, dataset, given))
     cache = _check_json(json_target, overwrite)
     threads = threads or cores()
@@ -157,8 +157,8 @@ def _own(task: Task, dataset: str, given: dict[str, Any]) -> dict[str, Any]:
         for field in _fields(other):
             if field.name not in own and typed(field.name) is ParameterSource.COMMANDLINE:
                 raise UserError(
-                    f"{_word(field)} is of {other.name} ({', '.join(other.datasets)}), and {dataset} of {task.name}; "
-                    f"leave it out, or name another --dataset"
+                    f"{_word(field)} is of {other.name} ({', '.join(DATASETS[other.name])}), and {dataset} of "
+                    f"{task.name}; leave it out, or name another --dataset"
                 )
     return {name: given[name] for name in own}
 

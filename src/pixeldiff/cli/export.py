@@ -13,7 +13,15 @@ from pixeldiff.cli._outputs import check_outputs
 from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import check_overwrite
 
-_ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() for end in (row.suffix, *row.runs_too))
+# Functions (weights, destination, pattern=None) -> the largest difference between the file and the network.
+EXPORTERS = {
+    "edges": "pixeldiff.export.onnx:export_weights",
+    "classes": "pixeldiff.export.packed:export_packed",
+    "faces": "pixeldiff.export.packed:export_packed",
+    "objects": "pixeldiff.export.objects:export_objects",
+}
+
+_ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() for end in weights.suffixes(row.name))
 
 
 @click.command()
@@ -40,7 +48,7 @@ def export(given: str, destination: Path, pattern: str | None, nms: bool, overwr
     except ImportError as error:
         raise MissingExtra("train", "export", error.name) from error
     row = tasks.find_task(weights.describe(weights.trained(given))["task"])
-    suffixes = (row.suffix, *row.runs_too)
+    suffixes = weights.suffixes(row.name)
     if destination.suffix not in suffixes:
         raise UserError(
             f"cannot export to {destination.name!r}; networks for {row.name} need a name that ends in "
@@ -49,7 +57,7 @@ def export(given: str, destination: Path, pattern: str | None, nms: bool, overwr
     if not destination.parent.is_dir():
         raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
     check_overwrite(destination, overwrite)
-    write = tasks.load(row.export)
+    write = tasks.load(EXPORTERS[row.name])
     if nms and "nms" not in inspect.signature(write).parameters:
         raise UserError(f"--nms is for networks that find boxes, not for {row.name}; leave it out")
     deviation = write(given, destination, pattern, **({"nms": True} if nms else {}))

@@ -17,7 +17,8 @@ from pixeldiff.cli._progress import show_bars
 from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import check_overwrite
 from pixeldiff.machine import cores
-from pixeldiff.tasks import TASKS, find_task, load
+from pixeldiff.robustness import MODULES
+from pixeldiff.tasks import TASKS, load
 
 if TYPE_CHECKING:
     from pixeldiff.robustness import Condition, Scorer, Scores, Tick
@@ -87,7 +88,7 @@ def robustness(
         raise MissingExtra("robustness", "this", error.name) from error
     _check_outputs(json_target, plot_path, overwrite)
     files = _files(models)
-    scorer: Scorer = load(find_task(task).robustness).prepare(data, seed, limit, threads or cores())
+    scorer: Scorer = load(MODULES[task]).prepare(data, seed, limit, threads or cores())
     grid = conditions(kinds or scorer.kinds, severities, scorer.has_clean)
     shas = {name: weights.sha256(path) for name, path in files.items()}
     results = Results(task, scorer.source, scorer.images, seed, shas)

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pixeldiff import image as images
+from pixeldiff import weights
 from pixeldiff.detector import DEFAULT, TASK, EdgeDetector
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, ImageArray
-from pixeldiff.tasks import find_task
 
 PREPROCESS = ("correct", "controlnet")
 _GRID = 64  # generators want sides that are multiples of this
@@ -133,8 +133,7 @@ def _as_levels(given: Any) -> Any:
 
 
 def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.PathLike[str]:
-    path, row = Path(given), find_task(TASK)
-    suffixes = (row.suffix, *row.runs_too)
+    path, suffixes = Path(given), weights.suffixes(TASK)
     if path.is_dir():
         found = [path / filename] if filename else sorted(one for one in path.iterdir() if one.suffix in suffixes)
         if len(found) != 1:

@@ -1,4 +1,4 @@
-"""A data set through a metric: one module per task, which `pixeldiff eval` finds in the table of tasks. No torch.
+"""A data set through a metric: one module per task, which `pixeldiff eval` finds in MODULES. No torch.
 
 Options                     what only this task asks: a frozen dataclass, whose fields become options of the command
 prepare(options, asked)     finds the data and refuses mistakes before a network is opened -> a Job
@@ -13,6 +13,19 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+MODULES = {
+    "edges": "pixeldiff.evaluation.edges",
+    "classes": "pixeldiff.evaluation.classes",
+    "faces": "pixeldiff.evaluation.faces",
+    "objects": "pixeldiff.evaluation.objects",
+}
+DATASETS = {  # what `eval --dataset` takes
+    "edges": ("custom", "bsds500", "nyud", "multicue", "biped"),
+    "classes": ("cifar100", "folder"),
+    "faces": ("lfw", "cfp-ff", "cfp-fp", "ytf", "calfw", "cplfw", "pairs"),
+    "objects": ("voc", "coco", "yolo"),
+}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

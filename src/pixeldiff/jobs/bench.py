@@ -92,6 +92,14 @@ def measure_objects(
     return {"latency": {f"{batch.shape[3]}x{batch.shape[2]}": latencies({"runtime": detector.run, **others}, batch)}}
 
 
+MEASURES: dict[str, Callable[[Path, int, Path | None, Mapping[str, Network]], dict[str, Any]]] = {
+    "edges": measure_edges,
+    "classes": measure_classes,
+    "faces": measure_faces,
+    "objects": measure_objects,
+}
+
+
 def _batch(detector: EdgeDetector, size: tuple[int, int]) -> FloatMap:
     return image.normalize(synthetic_image(*size), detector.mean, detector.std)[None]
 

@@ -87,7 +87,7 @@ class Carried:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.name
             path.write_bytes(self.content)
-            network = load(find_task(self.task).runtime)(path, threads=1, streams=1, **more)
+            network = load(find_task(self.task).model)(path, threads=1, streams=1, **more)
         if hasattr(network, "memory_budget"):
             network.memory_budget = self.memory
         return network

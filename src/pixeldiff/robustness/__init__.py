@@ -1,4 +1,4 @@
-"""Corrupted images, and what networks make of them: one module per task, found in the table of tasks. No torch.
+"""Corrupted images, and what networks make of them: one module per task, found in MODULES. No torch.
 
 LAYOUT                              how the paper lays out the task's table
 prepare(data, seed, limit, threads) finds the images -> a Scorer
@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+MODULES = {
+    "edges": "pixeldiff.robustness.edges",
+    "classes": "pixeldiff.robustness.classes",
+    "faces": "pixeldiff.robustness.faces",
+    "objects": "pixeldiff.robustness.objects",
+}
 
 Scores = dict[str, float]
 Condition = tuple[str, int]  # kind, severity

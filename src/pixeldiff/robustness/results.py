@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from pixeldiff.errors import UserError
-from pixeldiff.robustness import Condition, Layout, Scores, Tick
+from pixeldiff.robustness import MODULES, Condition, Layout, Scores, Tick
 from pixeldiff.robustness.corruptions import FAMILIES, KINDS, SEVERITIES, corrupt
-from pixeldiff.tasks import find_task, load
+from pixeldiff.tasks import load
 
 Array = np.ndarray[Any, Any]
 CLEAN: Condition = ("clean", 0)
@@ -43,7 +43,7 @@ class Results:
     @property
     def layout(self) -> Layout:
         """How the task's table looks."""
-        layout: Layout = load(find_task(self.task).robustness).LAYOUT
+        layout: Layout = load(MODULES[self.task]).LAYOUT
         return layout
 
     def as_json(self, comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:

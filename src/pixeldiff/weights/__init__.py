@@ -19,6 +19,7 @@ from pixeldiff.weights.description import FOR_TORCH, TRAINED, read_json
 from pixeldiff.weights.description import describe as describe
 
 FOLDER = Path(__file__).parent
+EXTRA_SUFFIXES = {"edges": (".onnx",)}  # of further files that run, by task
 
 
 def canonical_name(name: str) -> str:
@@ -29,6 +30,11 @@ def canonical_name(name: str) -> str:
 def cards() -> dict[str, dict[str, Any]]:
     """Every pretrained model's card, by name."""
     return {path.stem: read_json(path.read_bytes(), path) for path in sorted(FOLDER.glob("*.json"))}
+
+
+def suffixes(task: str) -> tuple[str, ...]:
+    """Return the suffixes of files that run a task without an export, the usual one first."""
+    return (find_task(task).suffix, *EXTRA_SUFFIXES.get(task, ()))
 
 
 def shipped(task: str) -> dict[str, Path]:
@@ -61,7 +67,7 @@ def trained(given: str | os.PathLike[str]) -> Path:
 def runnable(given: str | os.PathLike[str], task: str) -> tuple[Path, dict[str, Any]]:
     """A file that runs without torch, and what it says of its network, which does this task."""
     path, row = Path(given), find_task(task)
-    if path.suffix in FOR_TORCH and path.suffix not in (row.suffix, *row.runs_too):
+    if path.suffix in FOR_TORCH and path.suffix not in suffixes(task):
         to = f"{path.stem}{row.suffix}"
         raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {to}")
     path = resolve(given)
@@ -89,7 +95,7 @@ def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
         return path
     if os.path.isdir(path):
         raise UserError(f"{path} is a folder; give the weights file in it")
-    if path.suffix in (*FOR_TORCH, *(suffix for row in TASKS.values() for suffix in (row.suffix, *row.runs_too))):
+    if path.suffix in (*FOR_TORCH, *(suffix for task in TASKS for suffix in suffixes(task))):
         raise UserError(f"no weights file {name[:300]}; check the name")
     raise UserError(
         f"no shipped weights named {name[:99]!r}; there are {', '.join(cards()) or 'none'} (or give a file)"

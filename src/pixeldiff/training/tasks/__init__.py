@@ -2,7 +2,7 @@
 
 A task module has frozen dataclasses for the recipe's tables of the same names, a class `Task` with the members of
 `TaskProtocol`, and `Network`, the config class of the networks that it trains. To add a task, write its module and name
-it in the task's row of `pixeldiff.tasks`.
+it in MODULES.
 """
 
 from __future__ import annotations
@@ -11,6 +11,13 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from pixeldiff.tasks import find_task, load
+
+MODULES = {
+    "edges": "pixeldiff.training.tasks.edges",
+    "classes": "pixeldiff.training.tasks.classes",
+    "faces": "pixeldiff.training.tasks.faces",
+    "objects": "pixeldiff.training.tasks.objects",
+}
 
 
 class TrainData(Protocol):
@@ -52,5 +59,5 @@ class TaskProtocol(Protocol):
 
 def task_module(name: str) -> ModuleType:
     """Return the module of a task."""
-    module: ModuleType = load(find_task(name).training)
+    module: ModuleType = load(MODULES[find_task(name).name])
     return module
