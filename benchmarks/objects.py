@@ -22,12 +22,14 @@ import torch
 from PIL import Image
 
 from pixeldiff import image, machine
-from pixeldiff.cli.objects import Run
 from pixeldiff.data.voc import CLASSES
 from pixeldiff.export.objects import export_detector
 from pixeldiff.export.plain import calibrate_batch_norm
 from pixeldiff.files import Job
 from pixeldiff.inference.objects import ObjectDetector
+from pixeldiff.jobs.local import run_job
+from pixeldiff.jobs.objects import FindObjects
+from pixeldiff.jobs.operation import ModelSpec
 from pixeldiff.metrics.objects import Detections, GroundTruth, Matches
 from pixeldiff.models import create_model
 from pixeldiff.models.detector import Detector
@@ -83,14 +85,15 @@ def folder(detector: ObjectDetector, photo: Path, place: Path) -> dict[str, floa
     """A folder as `pixeldiff objects --no-draw` works through it, in turns with the network on the same pixels."""
     jobs = []
     for seed in range(IMAGES):
-        jobs.append(Job(place / f"{seed}.jpg", place / f"{seed}.objects.jpg"))
+        jobs.append(Job(place / f"{seed}.jpg", None))
         Image.fromarray(np.roll(image.read8(photo), 7 * seed, 1)).save(jobs[-1].source, quality=90)
-    run = Run(detector, threshold_of(detector, photo), draws=False, overwrite=True)
+    operation = FindObjects(ModelSpec("objects", Path(detector.name)), threshold_of(detector, photo), draws=False)
     whole, alone = [], []
     for first in range(0, IMAGES, 10):
         part = jobs[first : first + 10]
         start = time.process_time()
-        run.all(part)
+        for job in part:
+            run_job(operation, detector, job, overwrite=True)
         whole.append(time.process_time() - start)
         seen = [image.load_near(job.source, detector.size) for job in part]
         batches = [detector.prepare(photo, true)[0] for photo, true in seen]

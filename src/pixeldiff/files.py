@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from pixeldiff.errors import DiskFullError, OutputError, UserError
+from pixeldiff.errors import DiskFullError, InputError, OutputError, UserError
 
 STREAM = Path("-")  # standard input as a source, standard output as a target; a file of that name is ./-
-KEPT = "kept as it was (--overwrite replaces it)"
+EXISTS = "already exists, skipped (--overwrite replaces it)"
 
 _NAME = re.compile(r"\.pixeldiff-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp(\.\w+)?")
 _WITHOUT_NOTE = (".npy", ".mat")  # nor are they images
@@ -42,14 +42,14 @@ _NO_ROOM = {
 
 @dataclass(frozen=True)
 class Job:
-    """One file and where its result goes."""
+    """One file and where its result goes; None if it has no files."""
 
     source: Path
-    target: Path
+    target: Path | None
 
 
 @dataclass
-class Found:
+class InputFiles:
     """Files to work on, each with the folder it was found under (None for a file named as such).
 
     `missing` says of what was not found why, `others` counts what else lies in the folders, by suffix.
@@ -61,10 +61,10 @@ class Found:
     others: Counter[str] = field(default_factory=Counter)
 
 
-def find_files(inputs: Sequence[str], suffixes: Collection[str], what: str, out: str | None = None) -> Found:
+def find_files(inputs: Sequence[str], suffixes: Collection[str], what: str, out: str | None = None) -> InputFiles:
     """Files, folders and globs, each file once. Folders are searched for `suffixes`, and not in `out`; a file that is
     named counts whatever its suffix. Our own results are no input."""
-    found = Found(what)
+    found = InputFiles(what)
     seen: set[str] = set()
     given_alone = len(inputs) == 1
     for given in inputs:
@@ -86,7 +86,7 @@ def find_files(inputs: Sequence[str], suffixes: Collection[str], what: str, out:
     return found
 
 
-def _named(given: str, suffixes: Collection[str], out: str | None, found: Found) -> list[tuple[Path, Path | None]]:
+def _named(given: str, suffixes: Collection[str], out: str | None, found: InputFiles) -> list[tuple[Path, Path | None]]:
     path = Path(given)
     if path == STREAM:
         return [(STREAM if given == "-" else path.absolute(), None)]
@@ -138,6 +138,22 @@ def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Ite
         files = (here / name for name in sorted(names) if not name.startswith("."))
         # Pipes and devices would wait for ever; a link to nothing is told when it is read.
         yield from (one for one in files if not is_result(one) and (one.is_file() or not one.exists()))
+
+
+def read_source(source: Path) -> bytes:
+    """Read an input file, or standard input."""
+    if source == STREAM:
+        return sys.stdin.buffer.read()
+    if not os.path.exists(source):  # also a name too long for a file
+        raise InputError(f"no file {str(source)[:300]}; check the name")
+    if source.is_dir():
+        raise InputError(f"{source} is a folder; give an image file")
+    try:
+        return source.read_bytes()
+    except PermissionError as error:
+        raise InputError(f"{source} may not be read; check its permissions") from error
+    except OSError as error:
+        raise InputError(f"cannot read {source} ({error.strerror or error}); copy it again") from error
 
 
 def holds(path: Path, mark: bytes) -> bool:
@@ -213,9 +229,11 @@ def names_folder(out: str) -> bool:
     return Path(out).is_dir() or out.endswith(("/", os.sep))
 
 
-def plan_jobs(found: Found, target: Path | None, folder: Path | None, ending: Callable[[Path], str]) -> list[Job]:
+def plan_jobs(
+    found: InputFiles, target: Path | None, folder: Path | None, ending: Callable[[Path], str | None]
+) -> list[Job]:
     """Where each result goes: `target` for a single file; else photo.edges.png (where `ending` gives edges.png) beside
-    the photo, or in `folder` with the tree below each input folder kept.
+    the photo, or in `folder` with the tree below each input folder kept. Without an ending there are no files.
 
     Where two names would become one, the suffix stays in them: photo.jpg.edges.png, photo.png.edges.png.
     """
@@ -224,6 +242,8 @@ def plan_jobs(found: Found, target: Path | None, folder: Path | None, ending: Ca
             raise UserError(f"-o {target} is one file, but the input is {len(found.files)} {found.what}; give a folder")
         check_targets([target], [found.files[0][0]])
         return [Job(found.files[0][0], target)]
+    if found.files and ending(found.files[0][0]) is None:
+        return [Job(one, None) for one, _ in found.files]
     places = [
         (one, one.parent if folder is None else below(folder, one.parent.relative_to(root) if root else Path()))
         for one, root in found.files

@@ -51,7 +51,7 @@ def test_help_lists_the_commands():
         (["detect", "\x1b[2J.jpg"], "\\x1b[2J.jpg"),
         (["detect", ""], "an empty argument was given ('')"),
         (["eval", "", "--dataset", "bsds500"], "an empty argument was given ('')"),
-        (["corrupt", "x.png", "--kind", "fog", "--out="], "an empty argument was given (--out=)"),
+        (["data", "corrupt", "x.png", "--corruption", "fog", "--output="], "an empty argument was given (--output=)"),
         (["eval", "x", "--dataset", "bsds500", "--data", "~nobody-here/BSDS500"], "no data folder '~nobody-here"),
         (["eval", "x", "--dataset", "bsds500", "--thresholds", "100000"], "--thresholds"),
         pytest.param(["export", "tiny", "--to", "/proc/tiny.onnx"], "/proc", marks=NEEDS_TORCH),
@@ -62,7 +62,7 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, says):
     assert result.returncode == 2
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("pixeldiff: ")
+    assert result.stderr.startswith("error: ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux")
@@ -100,7 +100,7 @@ def completed(*words, shell="bash"):
 
 def test_shells_complete_commands_files_networks_and_options():
     assert completed("de") == ["plain,detect"]
-    for words in (["detect", "ph"], ["detect", "-o", "ph"], ["classify", "ph"], ["corrupt", "ph"]):
+    for words in (["detect", "ph"], ["detect", "-o", "ph"], ["classify", "ph"], ["data", "corrupt", "ph"]):
         assert completed(*words) == ["file,ph"]
     assert set(completed("detect", "--model", "ti")) == {"plain,tiny", "plain,tiny-l"}
     assert "plain,bipdc-cifar100" in completed("classify", "--model", "bi")

@@ -52,7 +52,7 @@ def test_labels_are_the_maps_at_three_scales_and_mirrored(run, photos, tmp_path,
     assert report["command"] == "data pseudo-labels"
     assert (report["done"], len(report["results"]), report["failed"]) == (3, 3, [])
     code, out, _ = run(photos, tmp_path / "maps")
-    assert (code, out) == (0, "3 kept as they were (--overwrite replaces them)\n")
+    assert (code, out) == (0, "3 already exist, skipped (--overwrite replaces them)\n")
     _, _, err = run(photos, tmp_path / "maps", "--no-flip", "--scales", "1")
     assert "made with other options (pixeldiff data pseudo-labels --scales 0.5,1,1.5 --model" in err
     run(photos, tmp_path / "maps", "--no-flip", "--scales", "1", "--overwrite")

@@ -72,7 +72,7 @@ def test_existing_results_are_kept_unless_overwritten(run, photo):
     result.write_text("mine")
     code, out, _ = run(photo)
     assert (code, result.read_text()) == (0, "mine")
-    assert out == f"{result} kept as it was (--overwrite replaces it)\n"
+    assert out == f"{result} already exists, skipped (--overwrite replaces it)\n"
     assert run(photo, "--overwrite")[0] == 0
     assert Image.open(result).size == (33, 24)
 
@@ -99,8 +99,8 @@ def test_videos_and_heic_in_a_folder_are_not_passed_over_in_silence(run, album, 
         (album / name).write_bytes(b"x")
     code, _, err = run(album, "-o", tmp_path / "out")
     assert code == 0
-    assert "1 left alone (.mp4); give videos by name" in err
-    assert "2 left alone (.heic); reading them needs pillow_heif; install it with: pip install 'pixeldiff[heic]'" in err
+    assert "1 skipped (.mp4); give videos by name" in err
+    assert "2 skipped (.heic); reading them needs pillow_heif; install it with: pip install 'pixeldiff[heic]'" in err
     (tmp_path / "clips").mkdir()
     (tmp_path / "clips" / "clip.mov").write_bytes(b"x")
     code, _, err = run(tmp_path / "clips")
@@ -112,11 +112,11 @@ def test_second_run_over_a_folder_finds_nothing_new(run, album):
     first = files(album)
     assert len(first) == 8
     summary = json.loads(run(album, "--json", "-")[1])
-    assert (summary["done"], summary["kept"]) == (0, 3)
+    assert (summary["done"], summary["skipped"]) == (0, 3)
     assert files(album) == first
     # Results inside the searched folder are no input either.
     run(album, "-o", album / "out")
-    assert json.loads(run(album, "-o", album / "out", "--json", "-")[1])["kept"] == 3
+    assert json.loads(run(album, "-o", album / "out", "--json", "-")[1])["skipped"] == 3
 
 
 def test_globs_and_images_named_twice(run, album, tmp_path):
@@ -130,7 +130,7 @@ def test_results_in_a_glob_of_the_shell_are_no_input(run, album):
     run(*given)
     spread = [str(path) for path in sorted(album.glob("[!.]*.png"))]
     assert len(spread) > len(given)
-    assert json.loads(run(*spread, "--json", "-")[1])["kept"] == len(given)
+    assert json.loads(run(*spread, "--json", "-")[1])["skipped"] == len(given)
     results = [one for one in spread if ".edges." in one]
     code, _, err = run(*results, *results)
     assert code == 2
@@ -239,14 +239,14 @@ def test_json_summary(run, album, tmp_path):
     assert (code, err) == (0, "")
     assert summary["model"] == "small-random"
     assert (summary["version"], summary["command"], summary["failed"]) == (1, "detect", [])
-    assert (summary["done"], summary["kept"]) == (3, 0)
+    assert (summary["done"], summary["skipped"]) == (3, 0)
     assert summary["results"][0] == {
         "input": str(album / "a.png"),
         "status": "done",
         "outputs": [str(tmp_path / "out" / "a.edges.png")],
         "height": 20,
         "width": 30,
-        "seen": [20, 30],
+        "input_size": [20, 30],
     }
 
 
@@ -390,13 +390,13 @@ def test_large_images_are_reduced_and_told(run, tmp_path, rng, edge_weights):
         Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / name)
     code, out, err = run(tmp_path / "a.png", "--json", "-")
     height, width = input_size((30, 1100))
-    assert (json.loads(out)["results"][0]["seen"], width) == ([height, width], DEFAULT_SIZE)
-    told = f"the network saw 1 image reduced, 1100x30 as {width}x{height}; --size full for all pixels"
-    assert err == f"pixeldiff: {told}\n"
+    assert (json.loads(out)["results"][0]["input_size"], width) == ([height, width], DEFAULT_SIZE)
+    told = f"shrunk 1100x30 to {width}x{height} for detection; --max-size none uses all pixels"
+    assert err == f"note: {told}\n"
     code, _, err = run(tmp_path, "--overwrite", "--format", "npy")
     height, width = input_size((30, 2000))
-    told = f"the network saw 2 images reduced, up to 2000x30 as {width}x{height}; --size full for all pixels"
-    assert err == f"pixeldiff: {told}\n"
+    told = f"shrunk 2 images, up to 2000x30 to {width}x{height} for detection; --max-size none uses all pixels"
+    assert err == f"note: {told}\n"
     for size, given in (("full", "full"), (600, 600)):
         code, _, err = run(tmp_path / "b.png", "--size", size, "--format", "npy", "--overwrite")
         assert (code, err) == (0, "")
@@ -447,8 +447,8 @@ def test_other_options_than_those_of_a_kept_result_are_told(run, photo, album):
         assert run(photo, "--format", suffix)[2] == ""
         assert run(photo, "--format", suffix)[2] == ""  # kept, and it is what was asked for
         code, out, err = run(photo, "--format", suffix, "--thin", "--threshold", "0.5")
-        assert (code, out) == (0, f"{result} kept as it was (--overwrite replaces it)\n")
-        kept = f"pixeldiff: {result} kept, but made with other options ({command}{extra}); --overwrite replaces results"
+        assert (code, out) == (0, f"{result} already exists, skipped (--overwrite replaces it)\n")
+        kept = f"warning: {result} made with other options ({command}{extra}), skipped; --overwrite replaces results"
         assert err == kept + "\n"
         assert run(photo, "--format", suffix, "--thin", "--threshold", "0.5", "--overwrite")[2] == ""
         assert "--thin --threshold 0.5" in run(photo, "--format", suffix)[2]
@@ -460,7 +460,7 @@ def test_other_options_than_those_of_a_kept_result_are_told(run, photo, album):
     run(album)
     code, out, err = run(album, "--invert", "--json", "-")
     assert err.count("\n") == 1
-    assert "a.edges.png and 2 more kept, but made with other options" in err
+    assert "a.edges.png and 2 more made with other options" in err
     assert json.loads(out)["results"][0]["made_by"] == command
 
 

@@ -52,20 +52,20 @@ def people(tmp_path, photo):
 @needs_networks
 def test_a_folder_keeps_its_tree_and_names_what_has_no_face(people, tmp_path, capsys):
     out = tmp_path / "out"
-    assert run("align", people, out, "--json", tmp_path / "r.json") == 1
+    assert run("align", people, "-o", out, "--json", tmp_path / "r.json") == 1
     told = capsys.readouterr()
     made = {str(path.relative_to(out)) for path in out.rglob("*.*")}
     assert made == {"ann/01.png", "ann/02.png", "bob/01.png", "bob/04.png", "pairs.txt"}
     assert {Image.open(path).size for path in out.rglob("*.png")} == {(96, 112)}
     assert told.out.startswith("4 images in ")
-    skipped = [line for line in told.err.splitlines() if "skipped: " in line]
+    skipped = [line for line in told.err.splitlines() if "error: " in line]
     assert [line.split(": no face")[0].rsplit("/")[-1][:6] for line in skipped] == ["02.png", "03.png", "05.png"]
-    assert f"{people}/bob/04.png has 2 faces; " in told.err
+    assert f"{people}/bob/04.png has 2 faces, took one " in told.err
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["command"], len(content["results"]), len(content["failed"])) == ("faces align", 4, 3)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
-    assert run("align", people, out) == 1
-    assert "4 kept as they were" in capsys.readouterr().out
+    assert run("align", people, "-o", out) == 1
+    assert "4 already exist, skipped" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
 
 
@@ -76,7 +76,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, photo):
         path = source / f"{k // 10}" / f"{k:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.roll(photo, k % 7, 0)).save(path)
-    words = [sys.executable, "-m", "pixeldiff", "faces", "align", source, out, "--threads", "2"]
+    words = [sys.executable, "-m", "pixeldiff", "faces", "align", source, "-o", out, "--threads", "2"]
     child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while len(list(out.rglob("*.png"))) < 5 and child.poll() is None:
         time.sleep(0.005)
@@ -103,26 +103,26 @@ def test_landmarks_are_taken_instead(tmp_path, rng, capsys):
     points = np.array(PLACES) / 2
     listed = tmp_path / "points.txt"
     listed.write_text(f"a/01.jpg {' '.join(map(str, points.ravel()))}\n")
-    assert run("align", tmp_path / "in", tmp_path / "out", "--landmarks", listed) == 1
+    assert run("align", tmp_path / "in", "-o", tmp_path / "out", "--landmarks", listed) == 1
     np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out/a/01.png")), align(image, points))
     assert f"a/02.png is not in {listed}; add its five points" in capsys.readouterr().err
     listed.write_text(f"b/01.jpg {' '.join(map(str, points.ravel()))}\n")
-    assert run("align", tmp_path / "in", tmp_path / "out", "--landmarks", listed) == 2
+    assert run("align", tmp_path / "in", "-o", tmp_path / "out", "--landmarks", listed) == 2
     assert "names none of the images" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["none", "out"], "no file none"),
-        (["empty", "out"], "no images in empty"),
-        (["people", "people"], "is the input itself"),
-        (["people", "people/ann/02.png"], "02.png is among the inputs"),
-        (["people/bob/03.png", "out"], "people/bob/03.png: no face was found"),
-        (["people/bob/02.png", "out"], "people/bob/02.png: no face was found"),
-        (["people/bob/05.png", "out"], "is not an image"),
-        (["people", "out", "--landmarks", "people/bob/05.png"], "a line is|names no image"),
-        (["people", "out", "--json", "people"], "is a folder"),
+        (["none", "-o", "out"], "no file none"),
+        (["empty", "-o", "out"], "no images in empty"),
+        (["people", "-o", "people"], "is the input itself"),
+        (["people", "-o", "people/ann/02.png"], "02.png is among the inputs"),
+        (["people/bob/03.png", "-o", "out"], "people/bob/03.png: no face was found"),
+        (["people/bob/02.png", "-o", "out"], "people/bob/02.png: no face was found"),
+        (["people/bob/05.png", "-o", "out"], "is not an image"),
+        (["people", "-o", "out", "--landmarks", "people/bob/05.png"], "a line is|names no image"),
+        (["people", "-o", "out", "--json", "people"], "is a folder"),
     ],
 )
 @needs_networks
@@ -185,7 +185,7 @@ def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_pat
     assert re.match(rf"same +0\.9\d\d  {album}/summer/also-me.png", first)
     assert second.startswith("different ")
     assert third == "1 of 3 images with a face score 0.900 or more."
-    assert told.err == f"pixeldiff: skipped: {album}/bad.png: {told.err.split('bad.png: ')[1]}"
+    assert told.err == f"error: {album}/bad.png: {told.err.split('bad.png: ')[1]}"
     assert "is not an image of a known format" in told.err
     for path in album.rglob("*.png"):  # of the same size and time, as a look at the folder cannot tell
         if path.name not in ("me.png", "bad.png"):
@@ -209,9 +209,7 @@ def test_folders_that_cannot_be_searched_are_named(album, network, capsys):
     capsys.readouterr()
     assert run(*words) == 1
     told = capsys.readouterr().err
-    assert (
-        told == f"pixeldiff: skipped: cannot look into {album}/summer/closed (Permission denied); {told.split('; ')[1]}"
-    )
+    assert told == f"error: cannot look into {album}/summer/closed (Permission denied); {told.split('; ')[1]}"
     assert run(*words, "--json", "-") == 1
     assert [one["input"] for one in json.loads(capsys.readouterr().out)["failed"]] == [f"{album}/summer/closed"]
 

@@ -8,11 +8,12 @@ import pytest
 from PIL import Image
 
 from pixeldiff.cli import main
-from pixeldiff.cli.objects import make_drawn, make_rows
 from pixeldiff.errors import UserError
 from pixeldiff.files import is_result
 from pixeldiff.inference.objects import ObjectDetector
 from pixeldiff.jobs.bench import synthetic_image
+from pixeldiff.jobs.objects import FindObjects
+from pixeldiff.jobs.operation import ModelSpec
 from tests.data.test_voc import write_images
 from tests.references.box_network import CLASSES, write_detector
 
@@ -37,7 +38,7 @@ def test_a_folder_is_drawn_and_told(tmp_path, network, capsys):
     told = (tmp_path / "in", "-o", tmp_path / "out", "--model", network, "--threshold", 0.3)
     code, out, err = run(capsys, *told, "--json", tmp_path / "r.json")
     assert code == 1
-    assert "skipped" in err
+    assert "error: " in err
     assert "bad.jpg" in err
     assert "3 images in" in out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"p{k}.objects.png" for k in range(3)]
@@ -51,7 +52,7 @@ def test_a_folder_is_drawn_and_told(tmp_path, network, capsys):
         np.testing.assert_allclose(one["bbox"], [*box[:2], *(box[2:] - box[:2])], atol=0.02)
         assert one["score"] == pytest.approx(float(score), abs=1e-3)
     code, out, _ = run(capsys, *told)
-    assert "3 kept as they were" in out
+    assert "3 already exist, skipped" in out
     assert all(is_result(path) for path in (tmp_path / "out").iterdir())
 
 
@@ -63,14 +64,13 @@ def test_drawing_changes_no_boxes(tmp_path, network, capsys):
     drawn, kept, alone = (json.loads(run(capsys, *told, *more)[1])["results"] for more in ((), (), ("--no-draw",)))
     assert len(alone) > 0
     assert drawn == kept == alone
-    rows = json.loads(make_rows(ObjectDetector(network), path.read_bytes(), "p.jpg", 0.3))
-    assert rows == [{key: one[key] for key in rows[0]} for one in alone]
-    drawn = make_drawn(ObjectDetector(network), path.read_bytes(), "p.jpg", 0.3, "")[""]
-    with Image.open(io.BytesIO(drawn)) as image:
+    operation = FindObjects(ModelSpec("objects", network), 0.3)
+    output = operation.run(ObjectDetector(network), path.read_bytes(), "p.jpg")
+    assert output.record["objects"] == [{key: one[key] for key in output.record["objects"][0]} for one in alone]
+    with Image.open(io.BytesIO(output.files[""])) as image:
         assert np.array_equal(image, Image.open(tmp_path / "p.objects.jpg"))
-    for make, more in ((make_rows, ()), (make_drawn, ("",))):
-        with pytest.raises(UserError, match=r"^p\.jpg is not an image"):
-            make(ObjectDetector(network), b"none", "p.jpg", 0.3, *more)
+    with pytest.raises(UserError, match=r"^p\.jpg is not an image"):
+        operation.run(ObjectDetector(network), b"none", "p.jpg")
 
 
 def test_one_image(tmp_path, network, capsys):
@@ -109,7 +109,7 @@ def test_mistakes(tmp_path, network, capsys, monkeypatch):
     for words, says in (
         ((tmp_path / "gone.jpg", "--model", network), "no file"),
         ((image, "--model", "tiny"), "tiny is a network for edges, not for objects"),
-        ((image, "--model", network, "--no-draw", "-o", tmp_path / "x"), "leave it or -o out"),
+        ((image, "--model", network, "--no-draw", "-o", tmp_path / "x"), "omit it or -o"),
         ((image, "--model", network, "-o", tmp_path / "x.gif"), "results are not written as .gif"),
         ((image, "--model", network, "-o", image), "p0.png is an input"),
         ((image, "--model", network, "-o", tmp_path / "x.mp4"), "a video becomes a video"),

@@ -1,6 +1,7 @@
 """A worker of a cluster by itself: what becomes of images, and what a death before it has left. No cluster runs."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,31 @@ from pixeldiff import addresses
 from pixeldiff.addresses import parse
 from pixeldiff.errors import DiskFullError, UserError
 from pixeldiff.jobs.cluster import Carried, Traveling, Work, _Worker
+from pixeldiff.jobs.operation import Operation, Output
 from pixeldiff.jobs.plan import find_jobs, read_part, write_plan
 from pixeldiff.tasks import find_task, load
 from tests.test_addresses import s3 as s3
 
 
-def shout(network: str, content: bytes, name: str) -> dict[str, bytes]:
-    if b"bad" in content:
-        raise UserError(f"{name} is bad")
-    if b"worse" in content:
-        raise ZeroDivisionError("a mistake of ours")
-    return {"side": network.encode(), "": content.upper()}
+@dataclass(frozen=True)
+class Shout(Operation[str]):
+    """Turn the text of a file into capitals."""
+
+    provenance: str = "shout"
+    parts: tuple[str, ...] = ("side", "")
+
+    def open(self, threads: int, streams: int) -> str:
+        return "net"
+
+    def ending(self, source: Path) -> str:
+        return "edges.png"
+
+    def run(self, model: str, data: bytes, name: str) -> Output:
+        if b"bad" in data:
+            raise UserError(f"{name} is bad")
+        if b"worse" in data:
+            raise ZeroDivisionError("a mistake of ours")
+        return Output({"side": model.encode(), "": data.upper()})
 
 
 @pytest.fixture
@@ -35,12 +50,14 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def work(source: Path, out: str, make: Any = shout, worker: _Worker | None = None, **more: Any) -> dict[str, Any]:
+def work(
+    source: Path, out: str, operation: Operation[Any] = Shout(), worker: _Worker | None = None, **more: Any
+) -> dict[str, Any]:
     """The fates of the images by their names, from one chunk."""
     target = parse(out)
     plan = write_plan(find_jobs(str(source), target, lambda _: "edges.png"), target / "plan", 1)
     table = pa.concat_tables([read_part(part.full) for part in plan.parts])
-    one = worker or _Worker(Work(lambda: "net", make, **more), plan.written, target / "begun", version())
+    one = worker or _Worker(Work(operation, **more), plan.written, target / "begun", version())
     given = [pa.ipc.open_stream(content.as_buffer()).read_all() for content in one(table)["fates"]]
     return {"/".join(Path(row["address"]).parts[-2:]): row for own in given for row in own.to_pylist()}
 
@@ -72,7 +89,7 @@ def test_what_is_there_is_kept_unless_asked(photos: Path, tmp_path: Path) -> Non
     old = tmp_path / "out/a.edges.png"
     old.write_text("old")
     os.utime(old, (1, 1))
-    assert work(photos, str(tmp_path / "out"))["photos/a.jpg"]["status"] == "kept"
+    assert work(photos, str(tmp_path / "out"))["photos/a.jpg"]["status"] == "skipped"
     assert old.read_text() == "old"
     assert work(photos, str(tmp_path / "out"), overwrite=True)["photos/a.jpg"]["status"] == "done"
     assert old.read_text() == "ONE"
@@ -80,7 +97,7 @@ def test_what_is_there_is_kept_unless_asked(photos: Path, tmp_path: Path) -> Non
 
 def test_a_second_attempt_of_the_same_run_does_nothing_twice(photos: Path, tmp_path: Path) -> None:
     out = parse(str(tmp_path / "out"))
-    worker = _Worker(Work(lambda: "net", shout, overwrite=True), 0.0, out / "begun", version())
+    worker = _Worker(Work(Shout(), overwrite=True), 0.0, out / "begun", version())
     work(photos, str(tmp_path / "out"), worker=worker)
     before = (tmp_path / "out/a.edges.png").stat().st_mtime_ns
     fate = work(photos, str(tmp_path / "out"), worker=worker)["photos/a.jpg"]
@@ -92,18 +109,19 @@ def test_a_image_over_which_workers_died_is_a_row_and_the_rest_is_done(photos: P
     out = parse(str(tmp_path / "out"))
     died: list[str] = []
 
-    def deadly(network: str, content: bytes, name: str) -> dict[str, bytes]:
-        if name.endswith("b.jpg"):
-            died.append(name)
-            raise KeyboardInterrupt  # nobody comes after it, as after a kill
-        return shout(network, content, name)
+    class Deadly(Shout):
+        def run(self, model: str, data: bytes, name: str) -> Output:
+            if name.endswith("b.jpg"):
+                died.append(name)
+                raise KeyboardInterrupt  # nothing catches it, as after a kill
+            return super().run(model, data, name)
 
     for chunk in range(4):
         addresses.write(out / "begun" / f"000000-{chunk:03d}", b"")
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            work(photos, str(tmp_path / "out"), deadly)
-    fates = work(photos, str(tmp_path / "out"), deadly)
+            work(photos, str(tmp_path / "out"), Deadly())
+    fates = work(photos, str(tmp_path / "out"), Deadly())
     assert len(died) == 2
     assert fates["photos/b.jpg"]["error"] == (
         f"{photos}/b.jpg has ended 2 workers; scale it down, or give workers more memory"
@@ -112,14 +130,15 @@ def test_a_image_over_which_workers_died_is_a_row_and_the_rest_is_done(photos: P
 
 
 def test_a_full_target_stops_the_run(photos: Path, tmp_path: Path) -> None:
-    def full(network: str, content: bytes, name: str) -> dict[str, bytes]:
-        raise DiskFullError("cannot write: the disk is full; make room")
+    class Full(Shout):
+        def run(self, model: str, data: bytes, name: str) -> Output:
+            raise DiskFullError("cannot write: the disk is full; make room")
 
-    assert {row["status"] for row in work(photos, str(tmp_path / "out"), full).values()} == {"stop"}
+    assert {row["status"] for row in work(photos, str(tmp_path / "out"), Full()).values()} == {"stop"}
 
 
 def test_workers_of_another_version_say_so(photos: Path, tmp_path: Path) -> None:
-    worker = _Worker(Work(lambda: "net", shout), 0.0, parse(str(tmp_path / "begun")), "0.0.0")
+    worker = _Worker(Work(Shout()), 0.0, parse(str(tmp_path / "begun")), "0.0.0")
     fates = work(photos, str(tmp_path / "out"), worker=worker)
     assert {row["status"] for row in fates.values()} == {"stop"}
     assert "this machine 0.0.0; install one everywhere" in fates["photos/a.jpg"]["error"]

@@ -11,8 +11,10 @@ from PIL import Image
 from pixeldiff.detector import EdgeDetector
 from pixeldiff.errors import DiskFullError
 from pixeldiff.files import Job
-from pixeldiff.jobs.edges import detect_files, share
-from pixeldiff.jobs.local import Outcome, attempt, work_through
+from pixeldiff.jobs.edges import detect_files
+from pixeldiff.jobs.local import work_through
+from pixeldiff.jobs.operation import Result, attempt
+from pixeldiff.parallel import split_threads
 from pixeldiff.render.drawing import Options
 
 
@@ -20,7 +22,7 @@ from pixeldiff.render.drawing import Options
     ("threads", "images", "expected"), [(8, 1, (8, 1)), (8, 3, (2, 3)), (8, 100, (1, 8)), (1, 5, (1, 1))]
 )
 def test_threads_are_shared_out_among_images(threads, images, expected):
-    assert share(threads, images) == expected
+    assert split_threads(threads, images) == expected
 
 
 @pytest.fixture
@@ -62,20 +64,20 @@ def test_a_image_that_fails_does_not_stop_the_others(jobs, edge_weights):
     assert len(outcomes) == len(jobs)
     assert {job: one.status for job, one in outcomes.items() if one.status != "done"} == {
         jobs[3]: "failed",
-        jobs[5]: "kept",
+        jobs[5]: "skipped",
     }
     assert "3.png" in str(outcomes[jobs[3]].error)
     assert jobs[5].target.read_bytes() == b"mine"
 
 
 def test_one_worker_takes_the_jobs_in_order_on_the_callers_thread_until_the_disk_is_full(jobs):
-    def work(job: Job) -> Outcome:
+    def work(job: Job) -> Result:
         assert threading.current_thread() is threading.main_thread()
         if job == jobs[2]:
             raise ValueError("odd")
         if job == jobs[4]:
             raise DiskFullError("the disk is full")
-        return Outcome(job, "done")
+        return Result(job, "done")
 
     outcomes = list(work_through(jobs, work, 1))
     assert [one.job for one in outcomes] == jobs[:5]
@@ -92,7 +94,7 @@ def test_one_worker_takes_the_jobs_in_order_on_the_callers_thread_until_the_disk
     ],
 )
 def test_what_goes_wrong_is_one_line(error, status, says):
-    def work() -> Outcome:
+    def work(job: Job) -> Result:
         raise error
 
     outcome = attempt(Job(Path("a.png"), Path("b.png")), work)

@@ -35,7 +35,7 @@ def shown(folder: Path) -> dict[str, str]:
 def test_a_second_run_leaves_one_row_of_each(tmp_path: Path) -> None:
     run(tmp_path, "1", a="done", b="failed", c="failed", other="failed")
     assert shown(tmp_path) == {"a": "done", "b": "failed", "c": "failed", "other": "failed"}
-    run(tmp_path, "2", a="kept", b="done", c="failed", d="done")
+    run(tmp_path, "2", a="skipped", b="done", c="failed", d="done")
     assert shown(tmp_path) == {"a": "done", "b": "done", "c": "failed", "d": "done", "other": "failed"}
     run(tmp_path, "3", a="done", b="done", c="done", d="done", other="done")  # --overwrite
     assert set(shown(tmp_path).values()) == {"done"}
@@ -44,8 +44,8 @@ def test_a_second_run_leaves_one_row_of_each(tmp_path: Path) -> None:
 
 def test_results_whose_rows_were_lost_with_the_driver_get_theirs(tmp_path: Path) -> None:
     run(tmp_path, "1", a="done")
-    run(tmp_path, "2", a="kept", b="kept")
-    assert shown(tmp_path) == {"a": "done", "b": "kept"}
+    run(tmp_path, "2", a="skipped", b="skipped")
+    assert shown(tmp_path) == {"a": "done", "b": "skipped"}
 
 
 def test_parts_are_written_as_rows_come(tmp_path: Path) -> None:

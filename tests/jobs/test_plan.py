@@ -12,7 +12,7 @@ import pytest
 from pixeldiff import addresses
 from pixeldiff.addresses import parse
 from pixeldiff.errors import InputError, OutputError, UserError
-from pixeldiff.files import Found, find_files, plan_jobs
+from pixeldiff.files import InputFiles, find_files, plan_jobs
 from pixeldiff.image import SUFFIXES
 from pixeldiff.jobs.plan import CHUNK, find_jobs, read_chunk, read_part, write_plan
 from tests.test_addresses import s3 as s3
@@ -117,7 +117,7 @@ def test_names_that_are_joined_stay_below_their_folder(name: str) -> None:
 
 def test_keys_of_a_store_cannot_lead_out_of_the_output_folder() -> None:
     """In a store a key may have `..` in it, and a walk finds it below its folder."""
-    found = Found("images", [(Path("bucket/photos/../../../x.jpg"), Path("bucket/photos"))])
+    found = InputFiles("images", [(Path("bucket/photos/../../../x.jpg"), Path("bucket/photos"))])
     with pytest.raises(OutputError, match="outside"):
         plan_jobs(found, None, Path("/out"), ending)
 

@@ -202,7 +202,7 @@ def test_the_command(run, clip, tmp_path):
     code, out, err = run(clip)
     assert (code, err) == (0, "")
     assert out.startswith(f"{tmp_path / 'clip.edges.mp4'}: 12 frames")
-    assert "kept" in run(clip)[1]
+    assert "already exists, skipped" in run(clip)[1]
     for kind in ("mkv", "webm", "mov"):
         assert run(clip, "-o", tmp_path / f"clip.edges.{kind}")[0] == 0
     results = sorted(tmp_path.glob("clip.edges.*"))
@@ -226,15 +226,15 @@ def test_images_and_videos_in_one_command(run, clip, tmp_path):
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (24, 30, 3), dtype=np.uint8)).save(photo)
     code, out, err = run(photo, clip, tmp_path / "missing.mp4", "-o", tmp_path / "out", "--format", "webp")
     assert (code, err.count("\n")) == (1, 1)
-    assert "skipped: no file" in err
+    assert "error: no file" in err
     assert sorted(os.listdir(tmp_path / "out")) == ["clip.edges.mp4", "clip.edges.webp"]
     assert out.splitlines()[0] == str(tmp_path / "out" / "clip.edges.webp")
     assert "clip.edges.mp4: 12 frames" in out.splitlines()[1]
     code, out, _ = run(tmp_path / "clip.*", tmp_path, "-o", tmp_path / "out", "--json", "-", "--temporal", "0.5")
     summary = json.loads(out)
-    assert (code, summary["done"], summary["kept"], summary["failed"]) == (0, 1, 1, [])
+    assert (code, summary["done"], summary["skipped"], summary["failed"]) == (0, 1, 1, [])
     assert [(Path(one["input"]).name, one["status"]) for one in summary["results"]] == [
-        ("clip.mp4", "kept"),
+        ("clip.mp4", "skipped"),
         ("clip.png", "done"),
     ]
     assert run(photo, clip, "-o", tmp_path / "out", "--overwrite", "--ground", "photo")[0] == 0
@@ -267,7 +267,7 @@ def test_one_bad_video_does_not_stop_the_others(run, clip, tmp_path):
     code, out, err = run(tmp_path / "text.mp4", clip)
     assert (code, (tmp_path / "clip.edges.mp4").exists()) == (1, True)
     assert "12 frames" in out
-    assert "skipped" in err
+    assert "error: " in err
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".avi", ".mkv"])
@@ -299,7 +299,7 @@ def test_foreign_exceptions_become_one_line(run, clip, tmp_path, monkeypatch):
     monkeypatch.setattr(av, "VideoFrame", Frame)
     code, out, err = run(clip, second)
     assert (code, err.count("\n")) == (1, 1)
-    assert "skipped" in err
+    assert "error: " in err
     assert "UnicodeDecodeError" in err
     assert "second.edges.mp4: 3 frames" in out
 
@@ -308,11 +308,11 @@ def test_large_frames_are_reduced_and_told(run, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [0, 40], size=(32, 1200), audio=False)
     code, out, err = run(source, "--json", "-")
     height, width = input_size((32, 1200))
-    assert (code, json.loads(out)["results"][0]["seen"]) == (0, [height, width])
-    told = f"the network saw 1 video reduced, 1200x32 as {width}x{height}; --size full for all pixels"
-    assert err == f"pixeldiff: {told}\n"
+    assert (code, json.loads(out)["results"][0]["input_size"]) == (0, [height, width])
+    told = f"shrunk 1200x32 to {width}x{height} for detection; --max-size none uses all pixels"
+    assert err == f"note: {told}\n"
     code, out, err = run(source, "--json", "-", "--size", "full", "--overwrite")
-    assert (code, json.loads(out)["results"][0]["seen"], err) == (0, [32, 1200], "")
+    assert (code, json.loads(out)["results"][0]["input_size"], err) == (0, [32, 1200], "")
 
 
 def test_a_full_disk_ends_the_run(run, clip, tmp_path, monkeypatch):

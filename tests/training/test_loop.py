@@ -190,7 +190,7 @@ def test_command_says_mistakes_in_one_line(root: Path) -> None:
     (root / "recipe.toml").write_text(recipe_text(root).replace("crop", "crob"))
     done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines() == ["pixeldiff: unknown key data.crob; did you mean crop?"]
+    assert done.stderr.strip().splitlines() == ["error: unknown key data.crob; did you mean crop?"]
 
 
 def test_a_mistake_of_ours_in_a_worker_ends_the_run(root: Path) -> None:
@@ -215,6 +215,6 @@ def test_a_wrong_label_is_one_line(root: Path, workers: int) -> None:
     done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if "pixeldiff:" in line]
-    assert line.startswith("pixeldiff: ")
+    assert line.startswith("error: ")
     assert line.endswith("is 5x5; make them the same size")
     assert "Traceback" not in done.stderr

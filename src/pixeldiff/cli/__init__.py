@@ -31,11 +31,10 @@ COMMANDS: dict[str, str] = {
     "eval": "Score edge maps or a network: ODS, OIS, AP, R50; top-1, top-5.",
     "train": "Train a network from a recipe.",
     "recipes": "The shipped recipes and the numbers they are for.",
-    "data": "Write data sets in the layouts that other programs read.",
+    "data": "Pseudo-labels, corrupted images, data sets in other layouts.",
     "complexity": "Operations, parameters and memory of a network.",
     "analyze": "Patterns and frequencies that a binary network has learned.",
     "export": "Turn weights into a file that runs without torch.",
-    "corrupt": "Damaged copies of images: noise, blur, weather, digital.",
     "robustness": "Score networks on corrupted images: the two tables of the paper.",
 }
 
@@ -135,5 +134,5 @@ def _check_empty(arguments: list[str]) -> None:
 
 def _say(message: str) -> int:
     line = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: ascii(found[0])[1:-1], " ".join(message.split()))
-    print("pixeldiff: " + line, file=sys.stderr)  # a file's own words do not steer the terminal
+    print("error: " + line, file=sys.stderr)  # control characters in names do not reach the terminal
     return 2

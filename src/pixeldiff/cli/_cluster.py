@@ -18,12 +18,14 @@ import click
 from pixeldiff import addresses
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
-from pixeldiff.cli._network import Open, find_network
+from pixeldiff.cli._network import Open
+from pixeldiff.cli._options import CLUSTER, option
 from pixeldiff.errors import MissingExtra, UserError
 
 if TYPE_CHECKING:
-    from pixeldiff.jobs.cluster import Make, Workers
-    from pixeldiff.jobs.plan import Ending
+    from pixeldiff.cli._images import RunOptions
+    from pixeldiff.jobs.cluster import Workers
+    from pixeldiff.jobs.operation import Operation
 
 _GIGABYTE = 10**9
 _TOLD = 100  # failures that are named in JSON; the manifest has all
@@ -37,13 +39,12 @@ class Cluster:
     least: int
     most: int | None
     memory: int
-    gpus: float
 
     @property
     def workers(self) -> Workers:
         from pixeldiff.jobs.cluster import Workers
 
-        return Workers(self.least, self.most, self.memory, self.gpus)
+        return Workers(self.least, self.most, self.memory)
 
 
 class _Bounds(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -60,26 +61,22 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # generic from click 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options; the command is given one `cluster`, None without it."""
 
-    @click.option(
+    @option(
+        CLUSTER,
         "--cluster",
         "address",
         is_flag=False,
         flag_value="",
         metavar="[HOST:PORT]",
-        help="Run on a Ray cluster: at this address, of the environment, or one of our own on this machine.",
+        help="Run on a Ray cluster: at this address, at RAY_ADDRESS, or a new one on this machine.",
     )
-    @click.option("--workers", type=_Bounds(), metavar="MIN:MAX", help="Cluster: how many. [default: 1 to its CPUs]")
-    @click.option(
+    @option(CLUSTER, "--workers", type=_Bounds(), metavar="MIN:MAX", help="Number of workers. [default: 1 to its CPUs]")
+    @option(
+        CLUSTER,
         "--worker-memory",
         type=click.FloatRange(0.1, 1000),
         metavar="GB",
-        help="Cluster: of each worker; larger images go through in windows. [default: 1]",
-    )
-    @click.option(
-        "--worker-gpus",
-        type=click.FloatRange(0, 1, min_open=True),
-        metavar="SHARE",
-        help="Cluster: the part of a GPU that each worker takes. [default: none, CPUs only]",
+        help="Memory of each worker. [default: 1]",
     )
     @functools.wraps(command)
     def wrapped(
@@ -87,15 +84,14 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         address: str | None,
         workers: tuple[int, int] | None,
         worker_memory: float | None,
-        worker_gpus: float | None,
         **given: Any,
     ) -> Any:
         cluster = None
         if address is not None:
             least, most = workers or (1, None)
-            cluster = Cluster(address or None, least, most, int((worker_memory or 1) * _GIGABYTE), worker_gpus or 0.0)
-        elif workers or worker_memory or worker_gpus:
-            raise UserError("--workers, --worker-memory and --worker-gpus are of --cluster; add it, or leave them out")
+            cluster = Cluster(address or None, least, most, int((worker_memory or 1) * _GIGABYTE))
+        elif workers or worker_memory:
+            raise UserError("--workers and --worker-memory need --cluster; add it, or omit them")
         return command(*arguments, cluster=cluster, **given)
 
     return wrapped
@@ -121,17 +117,8 @@ def traveling(opened: Open, cluster: Cluster | None) -> Any:
     from pixeldiff.jobs.cluster import Carried, Traveling
 
     content = opened.runs.read_bytes()
-    carried = Carried(opened.task.name, opened.runs.name, content, cluster.memory, cluster.gpus)
+    carried = Carried(opened.task.name, opened.runs.name, content, cluster.memory)
     return Traveling(opened.network, carried)
-
-
-def carry(given: str | os.PathLike[str], task: str, cluster: Cluster) -> Any:
-    """A network that a user has named, to be opened where it runs; what is wrong with it is told here."""
-    require()
-    from pixeldiff.jobs.cluster import Carried
-
-    with find_network(given, task) as named:
-        return Carried(task, named.runs.name, named.runs.read_bytes(), cluster.memory, cluster.gpus)
 
 
 def require() -> None:
@@ -172,7 +159,7 @@ class Tally:
         begun, before = self.first or (now, 0)
         rate = (self.statuses.total() - before) / (now - begun) if now - begun > 1e-3 else 0.0
         return {
-            **{status: self.statuses[status] for status in ("done", "kept", "failed")},
+            **{status: self.statuses[status] for status in ("done", "skipped", "failed")},
             "seconds": round(now - self.started, 3),
             "start_seconds": round(begun - self.started, 3),
             "images_per_second": round(rate, 3),
@@ -186,20 +173,6 @@ def _cause(error: str, address: str) -> str:
     return re.sub(r"\s*\(.*?\)|\d+", "", error.replace(address, "")).partition(";")[0].strip(" :")
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a command has done with images: `ending` names the results, None puts them into the manifest."""
-
-    command: str
-    source: str
-    out: str
-    opens: Callable[[], Any]
-    make: Make
-    ending: Ending | None
-    note: str  # the command that makes such results
-    overwrite: bool = False
-
-
 def single(inputs: tuple[str, ...], out: str | None) -> tuple[str, str]:
     """The SOURCE and the TARGET of a cluster run."""
     if len(inputs) != 1:
@@ -209,8 +182,24 @@ def single(inputs: tuple[str, ...], out: str | None) -> tuple[str, str]:
     return inputs[0], out
 
 
-def run(task: Task, cluster: Cluster, json_target: str | None) -> int:
-    """The whole run; the exit code is 1 if some images failed."""
+@dataclass(frozen=True)
+class Task:
+    """An operation and where it runs."""
+
+    command: str
+    operation: Operation[Any]
+    source: str
+    out: str
+    overwrite: bool
+    select: Callable[[Any], Any]
+
+
+def run(command: str, operation: Operation[Any], inputs: tuple[str, ...], options: RunOptions) -> int:
+    """Run an operation on a cluster; the exit code is 1 if some images failed."""
+    cluster, json_target = options.cluster, options.json_target
+    assert cluster is not None
+    source, target = single(inputs, options.output)
+    task = Task(command, operation, source, target, options.overwrite, options.select)
     require()
     from pixeldiff.jobs.cluster import Work, connect, map_images
     from pixeldiff.jobs.manifest import FOLDER, Manifest
@@ -223,13 +212,13 @@ def run(task: Task, cluster: Cluster, json_target: str | None) -> int:
         make_folder(Path(out.path))
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
     folder = out / FOLDER
-    manifest = Manifest(folder, task.note, stamp)
+    manifest = Manifest(folder, operation.provenance, stamp)
     tally = Tally()
     plans = folder / f"plan-{stamp}"
     with connect(cluster.address) as cpus, _removed(plans):
-        jobs = _left(find_jobs(task.source, out, task.ending), manifest, task, tally)
+        jobs = _left(task.select(find_jobs(task.source, out, operation.ending)), manifest, task, tally)
         plan = write_plan(jobs, plans, max(cpus, cluster.least))
-        work = Work(task.opens, task.make, task.overwrite)
+        work = Work(operation, task.overwrite, cluster.memory)
         try:
             _follow(map_images(plan, work, cluster.workers, cpus, plans / "begun"), plan.images, manifest, tally)
         finally:  # also what is stopped leaves its rows
@@ -247,7 +236,7 @@ def _removed(folder: addresses.Address) -> Iterator[None]:
 
 def _left(jobs: Iterator[Any], manifest: Any, task: Task, tally: Tally) -> Iterator[Any]:
     """Without those whose result stands in the manifest already; a result in a file is looked for by the worker."""
-    if task.ending is not None or task.overwrite or not len(manifest.same):
+    if task.operation.ending(Path(".jpg")) is not None or task.overwrite or not len(manifest.same):
         yield from jobs
         return
     import numpy as np
@@ -256,7 +245,7 @@ def _left(jobs: Iterator[Any], manifest: Any, task: Task, tally: Tally) -> Itera
 
     for job in jobs:
         if np.isin(digests([str(job[0])]), manifest.same)[0]:
-            tally.statuses["kept"] += 1
+            tally.statuses["skipped"] += 1
         else:
             yield job
 
@@ -283,10 +272,10 @@ def _tell(task: Task, tally: Tally, manifest: Any, json_target: str | None) -> i
     _json.write(json_target, task.command, [result], tally.failed, task.overwrite)
     if json_target != _json.STDOUT:
         report.say(_sentences(summary, str(manifest.folder)))
-    report.remark(f"failed: {number} x {cause}" for cause, number in summary["causes"].items())
-    if summary["kept"]:
+    report.remark(f"error: {number} x {cause}" for cause, number in summary["causes"].items())
+    if summary["skipped"]:
         report.remark(
-            f"{rows} results of the manifest were made with other options ({note}); --overwrite replaces results"
+            f"warning: {rows} results were made with other options ({note}); --overwrite replaces results"
             for note, rows in manifest.others.items()
         )
     return 1 if failed else 0
@@ -299,8 +288,8 @@ def _sentences(summary: dict[str, Any], folder: str) -> Iterator[str]:
         rate = summary["images_per_second"]
         each = f", {rate / workers:.1f}/s each of {workers} workers" if workers > 1 else ""
         parts.append(f"{done} image{'s' * (done != 1)} in {summary['seconds']:.1f} s ({rate:.1f}/s{each})")
-    if summary["kept"]:
-        parts.append(f"{summary['kept']} kept as they were (--overwrite replaces them)")
+    if summary["skipped"]:
+        parts.append(f"{summary['skipped']} already exist, skipped (--overwrite replaces them)")
     if summary["failed"]:
         parts.append(f"{summary['failed']} failed")
     yield f"{', '.join(parts) or 'nothing to do'}; manifest: {folder}"

@@ -78,7 +78,7 @@ def _export(path: Path, destination: Path) -> Path:
     done = run_python(script, "export", "--to", str(destination), "--", str(path))
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
-        raise UserError(last[0].removeprefix("pixeldiff: "))
+        raise UserError(last[0].removeprefix("error: "))
     return destination
 
 

@@ -20,7 +20,7 @@ from pixeldiff.files import holds
 # The parameters of all commands that name what is written; every other parameter may name what is read.
 OUTPUTS = {
     "out": "-o",
-    "target": "DST",
+    "output": "-o",
     "destination": "--to",
     "json_target": "--json",
     "plot": "--plot",

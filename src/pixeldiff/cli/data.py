@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,62 @@ import click
 from pixeldiff import image
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
+from pixeldiff.cli._images import RunOptions, collect, run_images, run_options
 from pixeldiff.cli._network import complete_model, one_of, open_network
+from pixeldiff.cli._options import GroupedCommand, option
 from pixeldiff.data.lists import read_list
 from pixeldiff.detector import TASK, checked_scales
 from pixeldiff.edgemap import PAPER_SCALES
-from pixeldiff.errors import UserError
-from pixeldiff.files import Found, Job, find_files, make_folder, plan_jobs
-from pixeldiff.jobs.edges import detect_files, share
+from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.files import InputFiles, Job, find_files, make_folder, plan_jobs
+from pixeldiff.jobs.edges import detect_files
 from pixeldiff.machine import cores
+from pixeldiff.parallel import split_threads
 from pixeldiff.render.drawing import Options
 
 
 @click.group()
 def data() -> None:
-    """Write data sets for training and scoring."""
+    """Write data sets for training and scoring: pseudo-labels and corrupted images."""
+
+
+@data.command("corrupt", cls=GroupedCommand)
+@click.argument("inputs", nargs=-1, type=click.Path())
+@option(
+    "Corruption",
+    "--corruption",
+    required=True,
+    metavar="NAME",
+    help="A corruption such as fog, or all for a sheet of all corruptions at all severities.",
+)
+@option(
+    "Corruption", "--severity", type=click.IntRange(1, 5), metavar="N", default=1, show_default=True, help="1 to 5."
+)
+@option(
+    "Corruption",
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Seed of the random numbers.",
+)
+@run_options
+def corrupt(inputs: tuple[str, ...], corruption: str, severity: int, seed: int, run: RunOptions) -> int:
+    """Write corrupted copies of INPUTS (images, folders or globs): photo.jpg becomes photo.fog-3.png.
+
+    With --corruption all: a sheet of the 15 corruptions at the 5 severities, photo.corruptions.png. The exit code is 1
+    if some images failed.
+    """
+    try:
+        from pixeldiff.robustness.corrupt_images import FORMATS, CorruptImages, is_result
+    except ImportError as error:
+        raise MissingExtra("robustness", "data corrupt", error.name) from error
+    operation = CorruptImages(corruption, severity, seed)
+    images = collect(inputs, run, formats=FORMATS, skip=is_result)
+    if images.target:
+        operation = replace(operation, suffix=images.target.suffix)
+    return run_images("data corrupt", operation, images, run)
 
 
 class _Scales(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -92,20 +135,20 @@ def pseudo_labels(
     threads = threads or cores()
     start = time.perf_counter()
     teacher = one_of(model or (None if weights else "basic"), weights)
-    with open_network(teacher, TASK, *share(threads, len(jobs))) as opened:
-        outcomes = list(report.with_progress(detect_files(opened.network, jobs, options), len(jobs)))
+    with open_network(teacher, TASK, *split_threads(threads, len(jobs))) as opened:
+        outcomes = list(detect_files(opened.network, jobs, options))
     seconds = time.perf_counter() - start
     outcomes.sort(key=lambda one: str(one.job.source))
     failed = report.failures(found, outcomes)
-    more = report.totals(opened.network, outcomes, threads, seconds)
-    _json.write(json_target, "data pseudo-labels", report.results(outcomes), failed, overwrite, **more)
+    more = {"model": opened.network.name, **report.totals(outcomes, threads, seconds)}
+    _json.write(json_target, "data pseudo-labels", report.records(outcomes), failed, overwrite, **more)
     if json_target != _json.STDOUT:
         report.say(report.sentences(outcomes, jobs, seconds))
-    report.remark(report.remarks(outcomes, found, len(jobs), sized=True))
+    report.remark(report.remarks(outcomes, found, len(jobs)))
     return report.exit_code(outcomes, failed)
 
 
-def _unlabeled(photos: Path, out: Path, only: Path | None) -> tuple[Found, list[Job]]:
+def _unlabeled(photos: Path, out: Path, only: Path | None) -> tuple[InputFiles, list[Job]]:
     """The images to be labeled, and where their labels go: OUT/x/y.png for PHOTOS/x/y.jpg."""
     if not photos.is_dir():
         raise UserError(f"no folder of images {photos}; check the name")

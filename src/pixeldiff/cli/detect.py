@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,20 @@ import numpy as np
 from pixeldiff import image
 from pixeldiff.cli import _cluster, _json
 from pixeldiff.cli import _report as report
-from pixeldiff.cli._network import complete_model, one_of, open_network
+from pixeldiff.cli._images import RunOptions
+from pixeldiff.cli._network import complete_model, find_network, one_of, open_network
 from pixeldiff.detector import DEFAULT, TASK, EdgeDetector
 from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import UserError
-from pixeldiff.files import STREAM, Found, Job, check_targets, destination, find_files, make_folder, plan_jobs
+from pixeldiff.files import STREAM, InputFiles, Job, check_targets, destination, find_files, make_folder, plan_jobs
 from pixeldiff.inference.sizes import DEFAULT_SIZE, input_size
 from pixeldiff.jobs import video
-from pixeldiff.jobs.edges import detect_files, make_edges, share, target_files
-from pixeldiff.jobs.local import Outcome
+from pixeldiff.jobs.detect import DetectEdges
+from pixeldiff.jobs.edges import detect_files, target_files
+from pixeldiff.jobs.operation import ModelSpec, Result
 from pixeldiff.jobs.video import is_clip
 from pixeldiff.machine import cores
+from pixeldiff.parallel import split_threads
 from pixeldiff.render.drawing import Options
 from pixeldiff.render.formats import FORMATS, GROUNDS, SUFFIXES
 from pixeldiff.render.vector import STROKE, TOLERANCE
@@ -172,11 +174,14 @@ def detect(
     failed = report.failures(found, outcomes)
     if len(inputs) == len(jobs) == 1 and outcomes[0].error and not Path(inputs[0]).is_dir():
         raise UserError(outcomes[0].error)
-    more = report.totals(opened.network, outcomes, threads, seconds)
-    _json.write(json_target, "detect", report.results(outcomes), failed, given["overwrite"], **more)
+    more = {"model": opened.network.name, "license": opened.network.metadata.get("license")}
+    more |= report.totals(outcomes, threads, seconds)
+    _json.write(json_target, "detect", report.records(outcomes), failed, given["overwrite"], **more)
     if target != STREAM and json_target != "-":
         report.say(report.sentences(outcomes, jobs, seconds))
-    report.remark(report.remarks(outcomes, found, len(jobs), options.size is not None))
+    report.remark(report.remarks(outcomes, found, len(jobs)))
+    if options.size is None:
+        report.remark(report.downscaled(outcomes))
     return report.exit_code(outcomes, failed)
 
 
@@ -197,13 +202,13 @@ def _on_cluster(
     if is_clip(Path(source)):
         raise UserError("--cluster is for images; run videos without it")
     _encode_nothing(options)
-    network, suffix = _cluster.carry(word, TASK, cluster), FORMATS[options.format].suffix
-    make, note = partial(make_edges, options=options), options.note(Path(network.name).stem)
-    task = _cluster.Task("detect", source, target, network, make, lambda _: f"edges.{suffix}", note, options.overwrite)
-    return _cluster.run(task, cluster, json_target)
+    with find_network(word, TASK) as named:
+        operation = DetectEdges(ModelSpec(TASK, named.runs), options)
+        run = RunOptions(target, None, None, options.overwrite, json_target, False, None, None, cluster)
+        return _cluster.run("detect", operation, (source,), run)
 
 
-def _check_idle(inputs: Sequence[str], found: Found, of_videos: bool, of_images: bool) -> None:
+def _check_idle(inputs: Sequence[str], found: InputFiles, of_videos: bool, of_images: bool) -> None:
     """Options that would do nothing, for there is nothing of their kind."""
     kinds = {is_clip(path) for path in (*map(Path, inputs), *(path for path, _ in found.files))}
     if of_videos and True not in kinds:
@@ -226,10 +231,10 @@ def _format(given: str | None, target: Path | None) -> str:
     return given or named or "png"
 
 
-def _plan(found: Found, target: Path | None, folder: Path | None, options: Options) -> list[Job]:
+def _plan(found: InputFiles, target: Path | None, folder: Path | None, options: Options) -> list[Job]:
     """The jobs; what would only show after the work is told before."""
     if not found.files:
-        raise UserError("; ".join([*found.missing.values(), *report.left_out(found.others)]))
+        raise UserError("; ".join([*found.missing.values(), *report.unused(found.others)]))
     if target == STREAM and is_clip(found.files[0][0]):
         raise UserError("-o '-' is no name for a video; give the name of a file or a folder")
 
@@ -252,14 +257,14 @@ def _encode_nothing(options: Options) -> None:
 
 def _share(threads: int, jobs: Sequence[Job]) -> tuple[int, int]:
     """(threads, streams) of the network; a video has images for all."""
-    return share(threads, threads if any(is_clip(job.source) for job in jobs) else len(jobs))
+    return split_threads(threads, threads if any(is_clip(job.source) for job in jobs) else len(jobs))
 
 
-def _run(detector: EdgeDetector, jobs: Sequence[Job], options: Options, temporal: float) -> list[Outcome]:
+def _run(detector: EdgeDetector, jobs: Sequence[Job], options: Options, temporal: float) -> list[Result]:
     """What became of the jobs, in the order of their names; they come as they are ready."""
     clips = [job for job in jobs if is_clip(job.source)]
     images = [job for job in jobs if not is_clip(job.source)]
-    outcomes = list(report.with_progress(detect_files(detector, images, options), len(images)))
+    outcomes = list(detect_files(detector, images, options))
     if not report.count(outcomes, "full"):
         outcomes += video.detect_clips(detector, clips, options, temporal, report.show_progress)
     return sorted(outcomes, key=lambda one: str(one.job.source))

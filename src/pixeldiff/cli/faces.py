@@ -13,8 +13,9 @@ import numpy as np
 
 from pixeldiff import image, weights
 from pixeldiff.cli import _json
-from pixeldiff.cli._align import align, face_option, threads_option
+from pixeldiff.cli._align import align, face_option
 from pixeldiff.cli._network import Open, complete_model, open_network
+from pixeldiff.cli._options import threads_option
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.lists import shortened
 from pixeldiff.errors import InputError, UserError
@@ -261,9 +262,9 @@ def _tell_failures(failed: Sequence[dict[str, str]], total: int) -> int:
     """Print images without a face in one line, they are no fault, and others one by one; give the exit code."""
     faceless = [one["input"] for one in failed if one["error"] == str(NoFaceError())]
     if faceless:
-        click.echo(f"pixeldiff: no face in {len(faceless)} of {total} images: {shortened(faceless)}", err=True)
+        click.echo(f"note: no face in {len(faceless)} of {total} images: {shortened(faceless)}", err=True)
     for one in failed:
         if one["input"] not in faceless:
             named = "" if one["input"] in one["error"] else f"{one['input']}: "
-            click.echo(f"pixeldiff: skipped: {named}{one['error']}", err=True)
+            click.echo(f"error: {named}{one['error']}", err=True)
     return 1 if len(failed) > len(faceless) else 0

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pixeldiff.errors import UserError
-from pixeldiff.image import FACE, ImageLike, as_8_bit, decode, load
+from pixeldiff.image import FACE, ImageLike, as_8_bit, load
 from pixeldiff.inference.mtcnn import Face, FaceFinder
 
 SIZE = FACE  # height, width of an aligned image
@@ -149,12 +149,3 @@ def encode(aligned: Aligned) -> bytes:
     file = io.BytesIO()
     Image.fromarray(aligned.image).save(file, "PNG")
     return file.getvalue()
-
-
-def make_aligned(aligner: FaceAligner, content: bytes, name: str) -> dict[str, bytes]:
-    """An image's file to that of its aligned face."""
-    image = decode(content, name)
-    try:
-        return {"": encode(aligner(image))}
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error

@@ -5,9 +5,8 @@ Classifier("model.pdn")(image)            # path, Pillow image or array in; the 
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -27,12 +26,6 @@ class Prediction:
     label: str
     index: int
     probability: float
-
-
-def make_classes(classifier: Classifier, content: bytes, name: str, top: int) -> str:
-    """An image's file to its likeliest classes, as JSON."""
-    best = classifier(images.decode(content, name), top)
-    return json.dumps([asdict(one) for one in best])
 
 
 class Classifier:

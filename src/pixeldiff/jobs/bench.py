@@ -21,14 +21,15 @@ from PIL import Image
 from pixeldiff import image
 from pixeldiff.detector import EdgeDetector
 from pixeldiff.errors import UserError
-from pixeldiff.files import Found, find_files, plan_jobs
+from pixeldiff.files import InputFiles, find_files, plan_jobs
 from pixeldiff.image import FloatMap, ImageArray
 from pixeldiff.inference.classes import Classifier
 from pixeldiff.inference.faces import FaceEmbedder
 from pixeldiff.inference.objects import ObjectDetector
 from pixeldiff.inference.packed_file import PackedFile
-from pixeldiff.jobs.edges import detect_files, share
+from pixeldiff.jobs.edges import detect_files
 from pixeldiff.machine import run_python
+from pixeldiff.parallel import split_threads
 from pixeldiff.render.drawing import Options
 
 SIZES = ((224, 224), (321, 481))  # height, width
@@ -142,7 +143,7 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
         jobs = plan_jobs(found, None, Path(place) / "edges", lambda _: "edges.png")
         whole, alone = _Clock(), _Clock()
         with whole:
-            each, streams = share(threads, len(jobs))
+            each, streams = split_threads(threads, len(jobs))
             detector = EdgeDetector(model, threads=each, streams=streams)
         done = 0
         with ThreadPoolExecutor(streams) as workers:
@@ -174,7 +175,7 @@ def _synthetic_folder(folder: Path) -> Path:
     return folder
 
 
-def _check_large(found: Found) -> None:
+def _check_large(found: InputFiles) -> None:
     """The network alone is timed on full images, and on many at once: photos of a camera would not fit in memory."""
     for path, _ in found.files:
         try:

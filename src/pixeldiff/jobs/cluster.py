@@ -11,6 +11,7 @@ size is a byte), so that nothing has to divide blocks, which would need a CPU th
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import pickle
@@ -22,7 +23,7 @@ import threading
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -36,11 +37,10 @@ from pixeldiff.addresses import Address
 from pixeldiff.errors import DiskFullError, MissingExtra, UserError
 from pixeldiff.files import remove_stale_temp_files
 from pixeldiff.jobs.manifest import SCHEMA
+from pixeldiff.jobs.operation import Operation
 from pixeldiff.jobs.plan import Job, Plan, read_chunk, read_part
 from pixeldiff.tasks import find_task, load
 
-# (network, an image's file, its name) -> a row's text, or files by what their names have before the suffix
-Make = Callable[[Any, bytes, str], str | dict[str, bytes]]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -69,7 +69,6 @@ class Workers:
     least: int = 1
     most: int | None = None  # the CPUs there are
     memory: int = 10**9  # bytes, which are also the network's budget
-    gpus: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,14 +79,12 @@ class Carried:
     name: str
     content: bytes
     memory: int
-    gpus: float = 0.0
 
     def __call__(self) -> Any:
-        more = {"providers": ["CUDAExecutionProvider", "CPUExecutionProvider"]} if self.gpus else {}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.name
             path.write_bytes(self.content)
-            network = load(find_task(self.task).model)(path, threads=1, streams=1, **more)
+            network = load(find_task(self.task).model)(path, threads=1, streams=1)
         if hasattr(network, "memory_budget"):
             network.memory_budget = self.memory
         return network
@@ -115,11 +112,11 @@ def _arrive(carried: Carried) -> Any:
 
 @dataclass(frozen=True)
 class Work:
-    """What workers do: `opens` is called once in each, `make` for each image."""
+    """What workers do."""
 
-    opens: Callable[[], Any]
-    make: Make
+    operation: Operation[Any]
     overwrite: bool = False
+    memory: int = 10**9  # bytes, the budget of the network
 
 
 @dataclass(frozen=True)
@@ -276,7 +273,6 @@ def _mapped(rows: Any, worker: type, arguments: dict[str, Any], workers: Workers
         ),
         num_cpus=_CPUS,
         memory=workers.memory,
-        **({"num_gpus": workers.gpus} if workers.gpus else {}),
     )
     try:
         yield from rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
@@ -320,7 +316,9 @@ class _Worker:
         try:
             if version != __version__:
                 raise UserError(f"a worker has pixeldiff {__version__}, this machine {version}; install one everywhere")
-            self.network = work.opens()
+            self.network = work.operation.open(1, 1)
+            if hasattr(self.network, "memory_budget"):
+                self.network.memory_budget = work.memory
         except UserError as error:  # told by the driver, in one line
             self.broken = f"{error} (worker {self.name})"
 
@@ -375,11 +373,11 @@ class _Worker:
             if target is not None and (there := addresses.written_at(target)) is not None:
                 ours = there > self.written  # by an attempt of this run
                 if ours or not self.work.overwrite:
-                    return fate(status="done" if ours else "kept", result=str(target))
+                    return fate(status="done" if ours else "skipped", result=str(target))
             content = addresses.read(source)
             with self.gate:
-                made = self.work.make(self.network, content, str(source))
-            result = made if isinstance(made, str) else _write(made, target)
+                output = self.work.operation.run(self.network, content, str(source))
+            result = _write(output.files, target) if target else json.dumps(dict(output.record))
             return fate(size=len(content), result=result, seconds=round(time.perf_counter() - start, 4))
         except DiskFullError as error:
             return fate(status="stop", error=str(error))
@@ -391,10 +389,9 @@ class _Worker:
             return fate(status="failed", error=f"{source}: {type(error).__name__}: {error}")
 
 
-def _write(files: dict[str, bytes], target: Address | None) -> str:
+def _write(files: Mapping[str, bytes], target: Address) -> str:
     """Files under their names; the one that stands for all is the last, so that all are there when it is."""
-    assert target is not None
     stem, dot, suffix = target.path.rpartition(".")
-    for infix, content in files.items():
+    for infix, content in sorted(files.items(), reverse=True):  # "" is the last
         addresses.write(target.at(f"{stem}.{infix}{dot}{suffix}") if infix else target, content)
     return str(target)

@@ -21,37 +21,32 @@ from pixeldiff.detector import SIDES, EdgeDetector
 from pixeldiff.errors import UserError
 from pixeldiff.files import STREAM, Job, write_result
 from pixeldiff.inference.sizes import ModelInput, prepare
-from pixeldiff.jobs.local import Outcome, work_through
+from pixeldiff.jobs.local import work_through
+from pixeldiff.jobs.operation import Result
 from pixeldiff.render.drawing import Options
 from pixeldiff.render.formats import read_note
 
 
-def share(threads: int, images: int) -> tuple[int, int]:
-    """(threads, streams) of a detector for this many images: one image per thread gives the most images per
-    second, several threads per image the shortest wait for a single one."""
-    streams = min(threads, images)
-    return threads // streams, streams
-
-
-def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options) -> Iterator[Outcome]:
+def detect_files(detector: EdgeDetector, jobs: Sequence[Job], options: Options) -> Iterator[Result]:
     """Work through the jobs; outcomes come as they are ready. An image that fails does not stop the others, but a disk
     that takes no more does."""
     gate = Semaphore(detector.streams)
     return work_through(jobs, lambda job: _detect_file(detector, job, options, gate), 2 * detector.streams)
 
 
-def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semaphore) -> Outcome:
+def _detect_file(detector: EdgeDetector, job: Job, options: Options, gate: Semaphore) -> Result:
     targets, note = target_files(job, options), options.note(detector.name)
     there = [target for target in targets if target != STREAM and target.exists()]
     if len(there) == len(targets) and not options.overwrite:
-        before = read_note(job.target)
-        return Outcome(job, "kept", files=tuple(targets), made_by="" if before == note else before)
+        before = read_note(targets[-1])
+        return Result(job, "skipped", files=tuple(targets), made_by="" if before == note else before)
     if there and not options.overwrite:
         raise UserError(f"{there[0]} exists, others of {job.source} do not; give --overwrite or another -o")
     drawn = _draw(detector, lambda: _read(job.source), str(job.source), options, gate)
     for target, content in zip(targets, drawn.files, strict=True):
         write_result(target, content)
-    return Outcome(job, "done", files=tuple(targets), size=drawn.size, seen=drawn.seen, network_seconds=drawn.seconds)
+    record = {"height": drawn.size[0], "width": drawn.size[1], "input_size": drawn.seen}
+    return Result(job, "done", files=tuple(targets), record=record)
 
 
 def make_edges(detector: EdgeDetector, content: bytes, name: str, options: Options) -> dict[str, bytes]:
@@ -98,6 +93,7 @@ def _draw(
 
 def target_files(job: Job, options: Options) -> list[Path]:
     """Name the files of a job's result: those of the side outputs, if they are asked for, and of the map."""
+    assert job.target is not None
     if not options.side_outputs:
         return [job.target]
     name, suffix = job.target.stem, job.target.suffix

@@ -1,6 +1,6 @@
 """The manifest of a cluster run: each image's fate, one row, in Parquet parts that are written as fates come.
 
-    address, size (bytes read), status (done, kept, failed), result, seconds, error, worker
+    address, size (bytes read), status (done, skipped, failed), result, seconds, error, worker
 
 Rows of earlier runs stay until a later run has a newer row of the same address. Of those rows, 8 bytes are held each.
 """
@@ -80,7 +80,7 @@ class Manifest:
     def add(self, fates: pa.Table) -> None:
         """Rows to be written; what was kept and has its row already needs none."""
         if len(self.settled):
-            kept = np.array([status == "kept" for status in fates["status"].to_pylist()], bool)
+            kept = np.array([status == "skipped" for status in fates["status"].to_pylist()], bool)
             known = np.isin(digests(fates["address"].to_pylist()), self.settled)
             fates = fates.filter(pa.array(~(kept & known)))
         self._waiting.append(fates)

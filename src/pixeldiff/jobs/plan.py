@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pixeldiff import addresses
 from pixeldiff.addresses import Address
 from pixeldiff.errors import InputError, OutputError, UserError
-from pixeldiff.files import Found, find_files, plan_jobs, search_folder
+from pixeldiff.files import InputFiles, find_files, plan_jobs, search_folder
 from pixeldiff.image import SUFFIXES
 
 LISTS = (".txt", ".parquet")
@@ -31,11 +31,11 @@ _BEFORE = 2048  # chunks of its size come before a larger one: each that Ray has
 # Names of files need not be text.
 SCHEMA = pa.schema([("chunk", pa.string()), ("sources", pa.list_(pa.binary())), ("targets", pa.list_(pa.binary()))])
 
-Ending = Callable[[Path], str]
+Ending = Callable[[Path], str | None]
 Job = tuple[Address, Address | None]  # an image, and where its result goes; None where it is a row of the manifest
 
 
-def find_jobs(source: str, out: Address, ending: Ending | None) -> Iterator[Job]:
+def find_jobs(source: str, out: Address, ending: Ending) -> Iterator[Job]:
     """The images that a user means, each with its place; what is not there is told at once."""
     if Path(source.partition("?")[0] if addresses.is_remote(source) else source).suffix.lower() in LISTS:
         yield from _listed(source, out, ending)
@@ -44,9 +44,9 @@ def find_jobs(source: str, out: Address, ending: Ending | None) -> Iterator[Job]
     some = False
     for group in _groups(source, origin, out):
         some = some or bool(group)
-        found = Found("images", group)
-        for job in plan_jobs(found, None, Path(out.path), ending or (lambda one: "row")):
-            yield origin.at(job.source), out.at(job.target) if ending else None
+        found = InputFiles("images", group)
+        for job in plan_jobs(found, None, Path(out.path), ending):
+            yield origin.at(job.source), out.at(job.target) if job.target else None
     if not some:
         raise UserError(f"no images in {origin}; looked for {' '.join(SUFFIXES)}")
 
@@ -84,11 +84,12 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def _listed(source: str, out: Address, ending: Ending | None) -> Iterator[Job]:
+def _listed(source: str, out: Address, ending: Ending) -> Iterator[Job]:
     common, among = _look_through(_entries(source), out)
     for one in _entries(source):
         path = Path(one.path)
-        target = out / f"{'/'.join(path.parts[common:])}.{ending(path)}" if ending else None
+        suffix = ending(path)
+        target = out / f"{'/'.join(path.parts[common:])}.{suffix}" if suffix else None
         if str(target) in among:
             raise OutputError(f"the result of {one} would replace {target}, which {source} names; give another -o")
         yield one, target

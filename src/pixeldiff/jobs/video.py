@@ -8,7 +8,6 @@ Frames keep their time stamps, whatever the frame rate does. Frames turned by th
 from __future__ import annotations
 
 import contextlib
-import functools
 import queue
 import threading
 import time
@@ -29,7 +28,7 @@ from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import Job, atomic_path, cannot_write, remove_stale_temp_files
 from pixeldiff.image import FloatMap, ImageArray
 from pixeldiff.inference.sizes import input_size
-from pixeldiff.jobs.local import Outcome, attempt
+from pixeldiff.jobs.operation import Result, Status, attempt
 from pixeldiff.render.drawing import Options
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
@@ -56,6 +55,20 @@ class Clip:
     audio: str = "none"  # none, copied, or left out (the new file's kind cannot hold it)
     seconds: float = 0.0
     stopped: bool = False  # by Ctrl-C; the file holds what was ready
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What --json says of the video."""
+        height, width = self.size
+        return {
+            "height": height,
+            "width": width,
+            "input_size": self.seen or self.size,
+            "frames": self.frames,
+            "damaged": self.damaged,
+            "audio": self.audio,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass
@@ -159,11 +172,12 @@ def detect_clips(
     options: Options,
     temporal: float = 0.0,
     progress: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(_silent),
-) -> Iterator[Outcome]:
+) -> Iterator[Result]:
     """Work through videos, one after the other, each on all streams of the detector. One that fails does not stop the
     others, but a full disk and Ctrl-C do. `progress` is asked anew for each."""
 
     def rewrite(job: Job, show: Progress) -> Clip:
+        assert job.target is not None
         return detect_video(detector, job.source, job.target, options, temporal, detector.streams, show)
 
     return rewrite_clips(jobs, rewrite, options.overwrite, progress)
@@ -174,21 +188,22 @@ def rewrite_clips(
     rewrite: Callable[[Job, Progress], Clip],
     overwrite: bool,
     progress: Callable[[], AbstractContextManager[Progress]],
-) -> Iterator[Outcome]:
+) -> Iterator[Result]:
     """As `detect_clips`, whatever is made of them."""
 
-    def work(job: Job) -> Outcome:
+    def work(job: Job) -> Result:
+        assert job.target is not None
         if job.target.exists() and not overwrite:
-            return Outcome(job, "kept", files=(job.target,))
+            return Result(job, "skipped", files=(job.target,))
         with progress() as show:
             clip = rewrite(job, show)
-        status = "stopped" if clip.stopped else "done"
-        return Outcome(job, status, files=(job.target,), size=clip.size, seen=clip.seen, clip=clip)
+        status: Status = "stopped" if clip.stopped else "done"
+        return Result(job, status, files=(job.target,), record=clip.record)
 
     for job in jobs:
-        outcome = attempt(job, functools.partial(work, job))
-        yield outcome
-        if outcome.status in ("full", "stopped"):
+        result = attempt(job, work)
+        yield result
+        if result.status in ("full", "stopped"):
             return
 
 
