@@ -5,7 +5,7 @@
 Forward and backward (to input and weights) of the whole layer, its batch norms and RPReLU included, against a bare
 nn.Conv2d 3x3, both channels last. The layers take turns, so that a busy machine slows all of them alike; each time
 is the smallest of the rounds, on the wall clock and (for machines that are never quiet) in CPU time.
-The claim is a ratio of at most 2 for the mixed layer (share 0.2), 64 to 256 channels.
+The claim is a ratio of at most 2 for the mixed layer (ratio 0.2), 64 to 256 channels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import nn
 
 from pixeldiff.files import atomic_write
 from pixeldiff.machine import describe
-from pixeldiff.nn.binary import BinaryPDConv2d
+from pixeldiff.nn.binary import BinaryPDCBlock
 
 # channels, side, batch: about the same number of activations each.
 SHAPES = ((64, 56, 8), (128, 28, 16), (256, 14, 32))
@@ -34,10 +34,10 @@ def layers(channels: int) -> dict[str, nn.Module]:
     """The layers compared, by the name in the JSON."""
     return {
         "conv": nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-        "vanilla": BinaryPDConv2d(channels, channels, share=0.0),
-        "mixed": BinaryPDConv2d(channels, channels),
-        "mixed_angular": BinaryPDConv2d(channels, channels, kind="angular"),
-        "mixed_radial": BinaryPDConv2d(channels, channels, kind="radial"),
+        "vanilla": BinaryPDCBlock(channels, channels, ratio=0.0),
+        "mixed": BinaryPDCBlock(channels, channels),
+        "mixed_angular": BinaryPDCBlock(channels, channels, kind="angular"),
+        "mixed_radial": BinaryPDCBlock(channels, channels, kind="radial"),
     }
 
 

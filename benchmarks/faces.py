@@ -30,7 +30,7 @@ from pixeldiff.inference.packed_file import read_packed
 from pixeldiff.machine import describe
 from pixeldiff.models import create_model
 
-BINARY = {"vanilla": 0.0, "central": 0.2, "angular": 0.2, "radial": 0.2}  # kind -> share
+BINARY = {"vanilla": 0.0, "central": 0.2, "angular": 0.2, "radial": 0.2}  # kind -> ratio
 Contender = Callable[[], object]
 
 
@@ -50,7 +50,7 @@ def packed_network(kind: str, width: float, threads: int, folder: Path) -> tuple
     """What runs it, and the bytes of its file."""
     torch.manual_seed(0)
     path = folder / f"{kind}.pdn"
-    pack_model(create_model("sphereface20_bipdc", kind=kind, share=BINARY[kind], width=width), path)
+    pack_model(create_model("sphereface20_bipdc", kind=kind, ratio=BINARY[kind], width=width), path)
     network = PackedNetwork(read_packed(path), threads)
     x = np.random.default_rng(0).normal(size=(1, *image.FACE, 3)).astype(np.float32)
     return lambda: network(x), path.stat().st_size

@@ -55,9 +55,9 @@ def cpu_ms(baselines: Mapping[str, Callable[[], object]], blocks: int = 40, runs
     return {name: round(min(own), 3) for name, own in times.items()}
 
 
-def make_detector(kind: str, share: float) -> Detector:
+def make_detector(kind: str, ratio: float) -> Detector:
     torch.manual_seed(0)
-    model = calibrate_batch_norm(create_model("ghostnet_objects", kind=kind, share=share))
+    model = calibrate_batch_norm(create_model("ghostnet_objects", kind=kind, ratio=ratio))
     assert isinstance(model, Detector)
     with torch.no_grad():
         for output in model.outputs:

@@ -38,7 +38,8 @@ from pixeldiff.inference.onnx_session import onnxruntime
 from pixeldiff.machine import describe
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model
-from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
+from pixeldiff.models.bipidinet import BiPiDiNet
+from pixeldiff.models.blocks import BinaryUnit
 from pixeldiff.models.counting import count_layers
 from pixeldiff.nn.binary import RPReLU
 from pixeldiff.nn.ops import pixel_pairs

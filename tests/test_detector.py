@@ -170,8 +170,8 @@ def test_wrong_weights_are_explained(tmp_path, edge_onnx):
         "empty.onnx": "not a readable ONNX file",
         "a.pth": "pixeldiff export .*a.pth --to a.safetensors",
         "missing.onnx": "no weights file",
-        "no-such-model": "no shipped weights named",
-        "x" * 5000: "no shipped weights named 'x{99}'",
+        "no-such-model": "no pretrained model named",
+        "x" * 5000: "no pretrained model named 'x{99}'",
     }.items():
         with pytest.raises(UserError, match=says):
             EdgeDetector(tmp_path / name if "." in name else name)

@@ -39,7 +39,7 @@ def test_every_piece_is_there(name):
     for modules, names in (
         (evaluation.MODULES, ("Options", "prepare")),
         (robustness.MODULES, ("LAYOUT", "prepare")),
-        (training.MODULES, ("Task", "Network")),
+        (training.MODULES, ("Data", "Loss", "Evaluate", "Task")),
     ):
         assert all(hasattr(load(modules[name]), piece) for piece in names)
     layout = load(robustness.MODULES[name]).LAYOUT

@@ -23,15 +23,15 @@ from pixeldiff.files import atomic_write
 
 RECIPE, SEEDS = "classes/cifar100-quarter", (0, 1, 2)  # the pair with each seed, all else with the first
 PAIR = ("vanilla", "bicpdc")
-ORDER = ("vanilla", "bicpdc", "float", "biapdc", "share0.1", "share0.4", "share0.8", "lbp-random", "lbp-uniform")
+ORDER = ("vanilla", "bicpdc", "float", "biapdc", "ratio0.1", "ratio0.4", "ratio0.8", "lbp-random", "lbp-uniform")
 WORDS = {
     "vanilla": "vanilla binary",
     "bicpdc": "Bi-CPDC, xi 0.2",
     "float": "full precision",
     "biapdc": "Bi-APDC, xi 0.2",
-    "share0.1": "Bi-CPDC, xi 0.1",
-    "share0.4": "Bi-CPDC, xi 0.4",
-    "share0.8": "Bi-CPDC, xi 0.8",
+    "ratio0.1": "Bi-CPDC, xi 0.1",
+    "ratio0.4": "Bi-CPDC, xi 0.4",
+    "ratio0.8": "Bi-CPDC, xi 0.8",
     "lbp-random": "fixed LBP kernels, random",
     "lbp-uniform": "fixed LBP kernels, 80% uniform",
 }

@@ -18,13 +18,13 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.models.edge_module import EdgeModule
     from pixeldiff.models.hub import from_pretrained, push_to_hub, save_pretrained
     from pixeldiff.models.saving import load_model, save_model
-    from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool
+    from pixeldiff.nn.binary import BinaryPDCBlock, ReplicaPool
     from pixeldiff.nn.layers import PDConv2d, fuse, replace_convs
     from pixeldiff.nn.ops import PixelPairs, fold
     from pixeldiff.robustness.corruptions import corrupt
 
     __all__ = [
-        "BinaryPDConv2d",
+        "BinaryPDCBlock",
         "Classifier",
         "EdgeDetector",
         "EdgeModule",
@@ -66,7 +66,7 @@ _HOMES = {
     "PDConv2d": "nn.layers",
     "fuse": "nn.layers",
     "replace_convs": "nn.layers",
-    "BinaryPDConv2d": "nn.binary",
+    "BinaryPDCBlock": "nn.binary",
     "ReplicaPool": "nn.binary",
     "create_model": "models",
     "list_models": "models",

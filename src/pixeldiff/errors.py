@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class UserError(ValueError):
     """Shown by the command line as one line on stderr with exit code 2; a ValueError in Python."""
@@ -30,3 +32,13 @@ class MissingExtra(UserError, ImportError):
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str | None]]:
         """Pickle what it was made from: workers send their errors."""
         return type(self), self._given
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: the nearest known one, or all of them."""
+    import difflib
+
+    known = list(known)
+    if close := difflib.get_close_matches(name, known, 1):
+        return f"did you mean {close[0]!r}?"
+    return f"there are {', '.join(known) or 'none'}"

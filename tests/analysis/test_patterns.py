@@ -11,14 +11,14 @@ from pixeldiff.analysis import patterns as analysis
 from pixeldiff.cli import main
 from pixeldiff.models import create_model
 from pixeldiff.models.saving import save_model
-from pixeldiff.nn.binary import BinaryPDConv2d
+from pixeldiff.nn.binary import BinaryPDCBlock
 from pixeldiff.nn.lbp import kernels_of
 from pixeldiff.nn.ops import PixelPairs, pixel_differences, pixel_pairs
 from tests.data.test_cifar import write_cifar
 
 
 def test_patterns_count_the_codes_of_both_branches():
-    layer = BinaryPDConv2d(10, 4, share=0.2)
+    layer = BinaryPDCBlock(10, 4, ratio=0.2)
     codes = np.arange(8).reshape(4, 2)
     layer.difference_weight.data = torch.from_numpy(kernels_of(codes))
     layer.weight.data.fill_(0.1)
@@ -34,7 +34,7 @@ def test_patterns_count_the_codes_of_both_branches():
 @pytest.mark.parametrize("channels", [6, 8])
 def test_pairs_without_a_ring_have_no_codes(channels):
     knight = PixelPairs.from_list([((-1, 0), (1, 1)), ((0, -1), (1, 1)), ((-1, -1), (1, 0))], 3)
-    found = analysis.kernel_patterns(BinaryPDConv2d(channels, 8, kind=knight, share=0.5))
+    found = analysis.kernel_patterns(BinaryPDCBlock(channels, 8, kind=knight, ratio=0.5))
     assert [(one.branch, one.counts.sum()) for one in found] == [("vanilla", 8 * channels / 2)]
 
 
@@ -70,7 +70,7 @@ def test_high_frequency_share():
 
 
 def test_feature_maps_are_the_branch_sums(rng):
-    layer = BinaryPDConv2d(10, 4, share=0.5)
+    layer = BinaryPDCBlock(10, 4, ratio=0.5)
     x = torch.from_numpy(rng.normal(size=(2, 10, 6, 6))).float()
     maps = analysis.feature_maps(torch.nn.Sequential(layer), x)["0"]
     ones = torch.ones(4, 5, 8)

@@ -55,7 +55,7 @@ def test_without_torch_the_sentence_says_what_to_install(tmp_path, monkeypatch):
 def test_other_tasks_and_unknown_words(tmp_path):
     for given, task, says in (
         ("tiny", "classes", "tiny is a network for edges, not for classes"),
-        ("nonsense", None, "no shipped weights named 'nonsense'; there are basic, "),
+        ("nonsense", None, "no pretrained model named 'nonsense'; there are basic, "),
         (tmp_path, None, "is a folder; give the weights file in it"),
         (tmp_path / "none.onnx", None, "no weights file .*none.onnx"),
     ):

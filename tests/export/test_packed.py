@@ -15,7 +15,7 @@ from pixeldiff.inference.classes import Classifier
 from pixeldiff.models import create_model
 from pixeldiff.models.bipidinet import VARIANTS, BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.saving import save_model
-from pixeldiff.nn.binary import BinaryPDConv2d
+from pixeldiff.nn.binary import BinaryPDCBlock
 from pixeldiff.training.tasks.classes import Data, preprocessing
 
 BEFORE = BiPiDiNetConfig("before", width=0.125, stem="cifar", classes=7)
@@ -26,10 +26,10 @@ CONFIGS = {
     "before imagenet": replace(BEFORE, stem="imagenet"),
     "after imagenet": replace(AFTER, stem="imagenet"),
     "34": replace(BEFORE, depth=34),
-    "vanilla": replace(BEFORE, kind="vanilla", share=0.0),
+    "vanilla": replace(BEFORE, kind="vanilla", ratio=0.0),
     "angular": replace(AFTER, kind="angular"),
-    "radial": replace(BEFORE, kind="radial", share=0.5),
-    "all differences": replace(BEFORE, share=1.0),
+    "radial": replace(BEFORE, kind="radial", ratio=0.5),
+    "all differences": replace(BEFORE, ratio=1.0),
     "branch": replace(AFTER, activation="branch"),
     "fixed": replace(BEFORE, fixed_lbp="random"),
 }
@@ -45,7 +45,7 @@ def network(config: BiPiDiNetConfig) -> BiPiDiNet:
             module.running_var.uniform_(10, 100)
             module.weight.data.uniform_(-1.5, 1.5)
             module.bias.data.normal_(0, 0.5)
-        if isinstance(module, BinaryPDConv2d):
+        if isinstance(module, BinaryPDCBlock):
             for act in module.activations:
                 for parameter in act.parameters():
                     parameter.data.normal_(0, 0.3)

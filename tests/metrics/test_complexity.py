@@ -128,7 +128,7 @@ def test_command(capsys, tmp_path):
             )
         bops[model] = json.loads(capsys.readouterr().out)["results"][0]["bops"]
     assert set(bops.values()) == {21_818_112}
-    mistakes = (("0.3", "whole channel counts"), ("20.5", "whole numbers"), ("1e9", "too many weights"))
+    mistakes = (("0.3", "not whole"), ("20.5", "whole numbers"), ("1e9", "too many weights"))
     for width, says in mistakes:
         with pytest.raises(SystemExit):
             main(["complexity", "bipidinet18" if width == "0.3" else "tiny", "--width", width])

@@ -8,7 +8,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.models import create_model, list_models
 from pixeldiff.models.bipidinet import VARIANTS
 from pixeldiff.models.saving import load_model, save_model
-from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool
+from pixeldiff.nn.binary import BinaryPDCBlock, ReplicaPool
 from pixeldiff.nn.layers import PDConv2d, replace_convs
 from pixeldiff.nn.ops import pixel_pairs
 
@@ -42,12 +42,12 @@ def test_imagenet_networks(name):
 
 
 def convs(name, **changes):
-    return [m for m in create_model(name, width=0.25, **changes).modules() if isinstance(m, BinaryPDConv2d)]
+    return [m for m in create_model(name, width=0.25, **changes).modules() if isinstance(m, BinaryPDCBlock)]
 
 
 def test_layout_before_and_after():
-    assert [c.differing for c in convs("resnet18_binary")] == [0] * 16
-    assert all(c.differing == int(0.2 * c.in_channels) for c in convs("resnet18_bipdc"))
+    assert [c.difference_channels for c in convs("resnet18_binary")] == [0] * 16
+    assert all(c.difference_channels == int(0.2 * c.in_channels) for c in convs("resnet18_bipdc"))
     after = convs("bipidinet18")
     assert [(c.in_channels, c.out_channels, c.stride) for c in after[:6]] == [
         (8, 16, 1),
@@ -57,8 +57,8 @@ def test_layout_before_and_after():
         (32, 32, 1),
         (32, 48, 2),
     ]
-    assert after[0].differing == 0
-    assert all(c.differing == int(0.2 * c.in_channels) for c in after[1:])
+    assert after[0].difference_channels == 0
+    assert all(c.difference_channels == int(0.2 * c.in_channels) for c in after[1:])
     assert (len(convs("bipidinet34")), len(convs("resnet34_bipdc"))) == (32, 32)
     pools = [m for m in create_model("bipidinet18").modules() if isinstance(m, ReplicaPool)]
     assert [(p.copies, p.parts, p.pool) for p in pools] == [(1, 1, False), (1, 1, True), (1, 2, True)] + [
@@ -67,8 +67,8 @@ def test_layout_before_and_after():
 
 
 def test_switches_reach_the_layers():
-    layers = convs("resnet18_bipdc_cifar", kind="angular", share=0.5, activation="branch", fixed_lbp="random", clip=1.2)
-    assert {(c.kind, c.share, c.clip, len(c.activations)) for c in layers} == {("angular", 0.5, 1.2, 2)}
+    layers = convs("resnet18_bipdc_cifar", kind="angular", ratio=0.5, activation="branch", fixed_lbp="random", clip=1.2)
+    assert {(c.kind, c.ratio, c.clip, len(c.activations)) for c in layers} == {("angular", 0.5, 1.2, 2)}
     assert not any(c.difference_weight.requires_grad for c in layers)
     assert all(not c.binary_weights for c in convs("bipidinet18", binary_weights=False))
     plain = [m for m in create_model("resnet18_pdc", width=0.25, kind="radial").modules() if isinstance(m, PDConv2d)]
@@ -94,9 +94,9 @@ def test_weights_file_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"share": 1.01}, "0 to 1"),
-        ({"width": 0.3}, "whole channel counts"),
-        ({"width": 0.0}, "whole channel counts"),
+        ({"ratio": 1.01}, "0 to 1"),
+        ({"width": 0.3}, "not whole"),
+        ({"width": 0.0}, "not whole"),
         ({"kind": "diagonal"}, "unknown kind"),
         ({"activation": "relu"}, "sum, branch"),
         ({"fixed_lbp": "case 3"}, "random, uniform"),
@@ -114,11 +114,11 @@ def test_bad_options(changes, message):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("resnet18_binary_cifar", {"share": 0.4}, "give share 0, or another kind"),
-        ("resnet18_binary_cifar", {"kind": "angular"}, "give a share above 0, or kind 'vanilla'"),
-        ("resnet18_cifar", {"kind": "angular"}, "give a share above 0"),
-        ("resnet18_binary_cifar", {"fixed_lbp": "random"}, "fixed_lbp would do nothing"),
-        ("resnet18_pdc", {"binary_weights": False, "activation": "branch"}, "activation, binary_weights would do"),
+        ("resnet18_binary_cifar", {"ratio": 0.4}, "give ratio 0, or a kind of differences"),
+        ("resnet18_binary_cifar", {"kind": "angular"}, "give a ratio above 0, or kind 'vanilla'"),
+        ("resnet18_cifar", {"kind": "angular"}, "give a ratio above 0"),
+        ("resnet18_binary_cifar", {"fixed_lbp": "random"}, "fixed_lbp has no effect"),
+        ("resnet18_pdc", {"binary_weights": False, "activation": "branch"}, "activation, binary_weights has no"),
     ],
 )
 def test_an_option_without_effect_is_refused(name, changes, message):
@@ -145,16 +145,16 @@ def test_one_batch_norm_per_branch():
 def test_a_kind_is_one_that_a_weights_file_can_name(name):
     pairs = pixel_pairs("central")
     with pytest.raises(UserError, match=r"the kind of a network is a name, vanilla, .*replace_convs\(model, pairs\)"):
-        create_model(name, kind=pairs, share=0.5)
+        create_model(name, kind=pairs, ratio=0.5)
     with pytest.raises(UserError, match=r"unknown kind 'diagonal'; use one of vanilla, central, angular, radial$"):
-        create_model(name, kind="diagonal", share=0.5)
+        create_model(name, kind="diagonal", ratio=0.5)
     for wrong in (None, 3, ["central"], {"kernel_size": 3}):
         with pytest.raises(UserError, match="unknown kind"):
-            create_model(name, kind=wrong, share=0.5)
+            create_model(name, kind=wrong, ratio=0.5)
 
 
 def test_pixel_pairs_go_into_a_network_through_replace_convs():
     model = create_model("resnet18_cifar", width=0.125)
-    changed = replace_convs(model, pixel_pairs("angular"), share=0.5)
+    changed = replace_convs(model, pixel_pairs("angular"), ratio=0.5)
     assert min(changed.values()) == 1
     assert model(torch.randn(1, 3, 32, 32)).shape == (1, 100)

@@ -5,7 +5,7 @@ import torch
 
 from pixeldiff.errors import UserError
 from pixeldiff.export.plain import calibrate_batch_norm
-from pixeldiff.models import create_model
+from pixeldiff.models import create_model, init_from
 from pixeldiff.models.counting import count_layers
 from pixeldiff.models.detector import points
 from pixeldiff.models.saving import load_model, save_model
@@ -19,7 +19,7 @@ def multiply_adds(model, size):
 @pytest.fixture(scope="module")
 def detector():
     torch.manual_seed(0)
-    return calibrate_batch_norm(create_model("ghostnet_objects", width=0.5, channels=24, kind="angular", share=0.3))
+    return calibrate_batch_norm(create_model("ghostnet_objects", width=0.5, channels=24, kind="angular", ratio=0.3))
 
 
 def test_ghostnet_has_the_published_size():
@@ -30,10 +30,10 @@ def test_ghostnet_has_the_published_size():
 
 @pytest.mark.parametrize("kind", ["central", "angular"])
 def test_differences_are_in_the_cheap_operations_and_cost_nothing(kind):
-    plain, model = create_model("ghostnet"), create_model("ghostnet", kind=kind, share=0.3)
+    plain, model = create_model("ghostnet"), create_model("ghostnet", kind=kind, ratio=0.3)
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, PDConv2d)]
     assert len(layers) == 32
-    assert all(name.endswith("cheap.0") and layer.share == 0.3 for name, layer in layers)
+    assert all(name.endswith("cheap.0") and layer.ratio == 0.3 for name, layer in layers)
     assert multiply_adds(model, 224) == multiply_adds(plain, 224)
 
 
@@ -57,9 +57,9 @@ def test_boxes_are_decoded_as_written(detector):
 
 
 def test_it_starts_from_a_classifier_and_is_saved(detector, tmp_path):
-    body = create_model("ghostnet", width=0.5, classes=20, kind="angular", share=0.3)
-    fresh = create_model("ghostnet_objects", width=0.5, channels=24, kind="angular", share=0.3)
-    fresh.start_from(body)
+    body = create_model("ghostnet", width=0.5, classes=20, kind="angular", ratio=0.3)
+    fresh = create_model("ghostnet_objects", width=0.5, channels=24, kind="angular", ratio=0.3)
+    init_from(fresh, body)
     assert torch.equal(fresh.body.stem[0].weight, body.body.stem[0].weight)
     save_model(detector, tmp_path / "d.safetensors")
     again, x = load_model(tmp_path / "d.safetensors"), torch.randn(1, 3, 64, 64)
@@ -68,8 +68,8 @@ def test_it_starts_from_a_classifier_and_is_saved(detector, tmp_path):
 
 
 def test_settings_that_do_nothing():
-    for changes in ({"kind": "central"}, {"share": 0.3}):
-        with pytest.raises(UserError, match="would do nothing"):
+    for changes in ({"kind": "central"}, {"ratio": 0.3}):
+        with pytest.raises(UserError, match="has no effect"):
             create_model("ghostnet_objects", **changes)
     with pytest.raises(UserError, match="width 0 to 8"):
         create_model("ghostnet", width=0.0)

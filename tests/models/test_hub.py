@@ -35,7 +35,7 @@ def test_a_folder_gives_the_network_back(tmp_path):
 
 def test_replaced_layers_are_not_saved_as_if_they_were_not(tmp_path):
     model = create_model("tiny", width=4)
-    replace_convs(model, "central", share=0.25)
+    replace_convs(model, "central", ratio=0.25)
     with pytest.raises(UserError, match="layers of this network were replaced"):
         save_pretrained(model, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -5,7 +5,7 @@ import torch
 
 from pixeldiff.errors import UserError
 from pixeldiff.models import create_model, list_models
-from pixeldiff.models.pidinet import PATTERNS, VARIANTS, widen
+from pixeldiff.models.pidinet import PATTERNS, VARIANTS, init_from
 from pixeldiff.nn.layers import PDConv2d, fuse
 
 
@@ -69,7 +69,7 @@ def test_every_live_weight_gets_a_gradient():
 def test_a_widened_network_computes_the_same_and_can_learn_more(suffix):
     torch.manual_seed(0)
     tiny, small = create_model("tiny" + suffix), create_model("small" + suffix)
-    widen(tiny, small)
+    init_from(small, tiny)
     x = torch.randn(1, 3, 33, 40)
     expected, found = tiny.side_logits(x), small.side_logits(x)
     for a, b in zip(expected, found, strict=True):
@@ -84,7 +84,7 @@ def test_stages_without_their_sides_are_taken_over(old, new):
     torch.manual_seed(0)
     old, new = create_model(old), create_model(new)
     fresh = {name: weight.clone() for name, weight in new.sides.state_dict().items()}
-    widen(old, new)
+    init_from(new, old)
     x = torch.randn(1, 3, 33, 40)
     expected, found = old.stages[0](old.stem(x)), new.stages[0](new.stem(x))
     torch.testing.assert_close(found[:, :20], expected, rtol=1e-4, atol=1e-5)
@@ -94,6 +94,6 @@ def test_stages_without_their_sides_are_taken_over(old, new):
 def test_what_cannot_be_widened():
     small = create_model("small")
     with pytest.raises(UserError, match="same network or of a narrower one"):
-        widen(create_model("basic"), small)
+        init_from(small, create_model("basic"))
     with pytest.raises(UserError, match="same network or of a narrower one"):
-        widen(create_model("tiny", pattern="baseline"), small)
+        init_from(small, create_model("tiny", pattern="baseline"))

@@ -7,7 +7,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.metrics.complexity import total
 from pixeldiff.models import create_model, list_models, model_config
 from pixeldiff.models.counting import count_layers
-from pixeldiff.nn.binary import BinaryPDConv2d
+from pixeldiff.nn.binary import BinaryPDCBlock
 
 
 def counts(name, **changes):
@@ -25,7 +25,7 @@ def test_float_counts_are_those_of_the_paper():
 @pytest.mark.parametrize(
     ("changes", "binary", "bops"),
     [
-        ({"kind": "vanilla", "share": 0.0}, 11_649_024, 1_734_082_560),
+        ({"kind": "vanilla", "ratio": 0.0}, 11_649_024, 1_734_082_560),
         ({"kind": "central"}, 11_391_744, 1_696_214_016),
         ({"kind": "angular"}, 11_391_744, 1_696_214_016),
         ({"kind": "radial"}, 11_391_744, 1_696_214_016),
@@ -43,7 +43,7 @@ def test_there_are_twenty_convolutions():
         model = create_model(name, width=1 / 8, embedding=8)
         large = [
             m for m in model.modules()
-            if isinstance(m, BinaryPDConv2d) or (isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3))
+            if isinstance(m, BinaryPDCBlock) or (isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3))
         ]  # fmt: skip
         assert len(large) == 20
 
@@ -52,8 +52,8 @@ def test_there_are_twenty_convolutions():
 @pytest.mark.parametrize("kind", ["vanilla", "central", "angular", "radial"])
 def test_every_kind_gives_embeddings_that_learn(name, kind):
     torch.manual_seed(0)
-    share = 0.0 if kind == "vanilla" else 0.2
-    model = create_model(name, width=1 / 8, embedding=12, classes=3, kind=kind, share=share)
+    ratio = 0.0 if kind == "vanilla" else 0.2
+    model = create_model(name, width=1 / 8, embedding=12, classes=3, kind=kind, ratio=ratio)
     x = torch.randn(2, 3, 112, 96)
     y = model(x)
     assert y.shape == (2, 12)
@@ -62,19 +62,19 @@ def test_every_kind_gives_embeddings_that_learn(name, kind):
     assert missing == []
 
 
-@pytest.mark.parametrize(("share", "differing"), [(0.2, 0), (0.34, 1)])
-def test_rgb_sees_differences_where_the_share_has_one_of_its_channels(share, differing):
-    first = create_model("sphereface20", width=1 / 8, embedding=4, kind="central", share=share).stages[0][0]
-    assert getattr(first, "differing", 0) == differing
+@pytest.mark.parametrize(("ratio", "difference_channels"), [(0.2, 0), (0.34, 1)])
+def test_rgb_sees_differences_where_the_share_has_one_of_its_channels(ratio, difference_channels):
+    first = create_model("sphereface20", width=1 / 8, embedding=4, kind="central", ratio=ratio).stages[0][0]
+    assert getattr(first, "difference_channels", 0) == difference_channels
 
 
 def test_mistakes_are_told():
     with pytest.raises(UserError, match="aligned faces of 112 x 96 pixels, got 96 x 112"):
         create_model("sphereface20_binary", width=1 / 8, embedding=4)(torch.zeros(1, 3, 96, 112))
     for changes, said in (
-        ({"kind": "vanilla"}, "would do nothing"),
-        ({"share": 0.0}, "would do nothing"),
-        ({"width": 0.3}, "whole channel counts"),
+        ({"kind": "vanilla"}, "has no effect"),
+        ({"ratio": 0.0}, "has no effect"),
+        ({"width": 0.3}, "not whole"),
         ({"embedding": 0}, "positive"),
         ({"architecture": "binry"}, "unknown architecture"),
     ):

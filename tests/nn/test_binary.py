@@ -7,7 +7,7 @@ from torch import nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.nn import lbp
-from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU, _RPReLU
+from pixeldiff.nn.binary import BinaryPDCBlock, ReplicaPool, RPReLU, _RPReLU
 from pixeldiff.nn.ops import PixelPairs, binary_conv2d, binary_pdc, pixel_differences, pixel_pairs, sign
 
 KNIGHT = PixelPairs.from_list([((-2, 1), (0, 0)), ((1, 2), (2, -1)), ((0, 1), (1, 0))], 3)
@@ -149,15 +149,15 @@ def rprelu(layer: nn.Module, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("activation", ["sum", "branch"])
-@pytest.mark.parametrize(("kind", "share", "stride"), [("central", 0.4, 1), ("angular", 0.2, 2), ("radial", 0.7, 1)])
+@pytest.mark.parametrize(("kind", "ratio", "stride"), [("central", 0.4, 1), ("angular", 0.2, 2), ("radial", 0.7, 1)])
 def test_mixed_layer_equals_its_definition(
-    rng: np.random.Generator, kind: str, share: float, stride: int, activation: str
+    rng: np.random.Generator, kind: str, ratio: float, stride: int, activation: str
 ) -> None:
-    layer = BinaryPDConv2d(5, 4, 3, stride, kind=kind, share=share, activation=activation)
+    layer = BinaryPDCBlock(5, 4, 3, stride, kind=kind, ratio=ratio, activation=activation)
     randomize(layer, rng)
     layer.eval()
     x = draw(rng, 2, 5, 6, 5)
-    c = int(share * 5)
+    c = int(ratio * 5)
     assert layer.difference_weight is not None
     assert layer.weight is not None
     d = bipdc_by_definition(x[:, :c].numpy(), layer.difference_weight.detach().numpy(), pixel_pairs(kind), stride)
@@ -173,18 +173,18 @@ def test_mixed_layer_equals_its_definition(
         np.testing.assert_allclose(layer(x).numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_share_picks_the_first_channels_and_the_ends_have_one_branch() -> None:
-    for share, differing in ((0.0, 0), (0.2, 12), (0.29, 18), (1.0, 64)):
-        layer = BinaryPDConv2d(64, 8, share=share)
-        assert layer.differing == differing
-        assert (layer.difference_weight is None, layer.difference_norm is None) == (differing == 0,) * 2
-        assert (layer.weight is None, layer.norm is None) == (differing == 64,) * 2
-    assert BinaryPDConv2d(100, 8, share=0.29).differing == 29
-    assert BinaryPDConv2d(64, 8, kind="vanilla", share=0.5).differing == 0
+def test_ratio_picks_the_first_channels_and_the_ends_have_one_branch() -> None:
+    for ratio, difference_channels in ((0.0, 0), (0.2, 12), (0.29, 18), (1.0, 64)):
+        layer = BinaryPDCBlock(64, 8, ratio=ratio)
+        assert layer.difference_channels == difference_channels
+        assert (layer.difference_weight is None, layer.difference_norm is None) == (difference_channels == 0,) * 2
+        assert (layer.weight is None, layer.norm is None) == (difference_channels == 64,) * 2
+    assert BinaryPDCBlock(100, 8, ratio=0.29).difference_channels == 29
+    assert BinaryPDCBlock(64, 8, kind="vanilla", ratio=0.5).difference_channels == 0
 
 
 def test_real_weights_with_binary_activations(rng: np.random.Generator) -> None:
-    layer = BinaryPDConv2d(5, 4, share=0.0, binary_weights=False).eval()
+    layer = BinaryPDCBlock(5, 4, ratio=0.0, binary_weights=False).eval()
     assert layer.weight is not None
     x = draw(rng, 1, 5, 4, 4)
     sums = nn.functional.conv2d(sign(x), layer.weight, padding=1)
@@ -220,7 +220,7 @@ def test_replica_pool_between_widths() -> None:
 
 def test_fixed_lbp_kernels_do_not_train() -> None:
     torch.manual_seed(0)
-    layer = BinaryPDConv2d(50, 100, share=0.5, fixed_lbp="uniform")
+    layer = BinaryPDCBlock(50, 100, ratio=0.5, fixed_lbp="uniform")
     weight = layer.difference_weight
     assert weight is not None
     assert not weight.requires_grad
@@ -228,7 +228,7 @@ def test_fixed_lbp_kernels_do_not_train() -> None:
     assert np.isin(codes, lbp.uniform_codes()).mean() == pytest.approx(0.8)
     layer(torch.randn(2, 50, 4, 4)).sum().backward()
     torch.manual_seed(0)
-    again = BinaryPDConv2d(50, 100, share=0.5, fixed_lbp="uniform").difference_weight
+    again = BinaryPDCBlock(50, 100, ratio=0.5, fixed_lbp="uniform").difference_weight
     assert again is not None
     assert torch.equal(weight, again)
 
@@ -236,17 +236,17 @@ def test_fixed_lbp_kernels_do_not_train() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BinaryPDConv2d(8, 8, share=1.5), "0 to 1"),
-        (lambda: BinaryPDConv2d(8, 8, share=-0.1), "0 to 1"),
-        (lambda: BinaryPDConv2d(8, 8, share=float("nan")), "0 to 1"),
-        (lambda: BinaryPDConv2d(8, 8, activation="relu"), "sum or branch"),
-        (lambda: BinaryPDConv2d(8, 8, kind="diagonal"), "unknown kind"),
-        (lambda: BinaryPDConv2d(8, 8, kernel_size=4), "odd kernel"),
-        (lambda: BinaryPDConv2d(0, 8), "positive"),
-        (lambda: BinaryPDConv2d(8, 8, share=0.5, fixed_lbp="case 3"), "random or uniform"),
-        (lambda: BinaryPDConv2d(8, 8, 1), "1x1 kernel of kind central has no differences"),
-        (lambda: BinaryPDConv2d(8, 8, share=0.5, kind=KNIGHT, fixed_lbp="random"), "8 weights"),
-        (lambda: BinaryPDConv2d(8, 8)(torch.zeros(1, 7, 4, 4)), "takes (N, 8, H, W)"),
+        (lambda: BinaryPDCBlock(8, 8, ratio=1.5), "0 to 1"),
+        (lambda: BinaryPDCBlock(8, 8, ratio=-0.1), "0 to 1"),
+        (lambda: BinaryPDCBlock(8, 8, ratio=float("nan")), "0 to 1"),
+        (lambda: BinaryPDCBlock(8, 8, activation="relu"), "sum or branch"),
+        (lambda: BinaryPDCBlock(8, 8, kind="diagonal"), "unknown kind"),
+        (lambda: BinaryPDCBlock(8, 8, kernel_size=4), "odd kernel"),
+        (lambda: BinaryPDCBlock(0, 8), "positive"),
+        (lambda: BinaryPDCBlock(8, 8, ratio=0.5, fixed_lbp="case 3"), "random or uniform"),
+        (lambda: BinaryPDCBlock(8, 8, 1), "1x1 kernel of kind central has no differences"),
+        (lambda: BinaryPDCBlock(8, 8, ratio=0.5, kind=KNIGHT, fixed_lbp="random"), "8 weights"),
+        (lambda: BinaryPDCBlock(8, 8)(torch.zeros(1, 7, 4, 4)), "takes (N, 8, H, W)"),
         (lambda: binary_pdc(torch.zeros(1, 2, 4, 4), torch.ones(3, 2, 9), "central"), "(out, 2, 8)"),
         (lambda: binary_pdc(torch.zeros(1, 2, 4, 4), torch.ones(3, 2, 9), "vanilla"), "second pixel"),
         (lambda: ReplicaPool(0, 1), "at least 1"),

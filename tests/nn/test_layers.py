@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.nn.binary import BinaryPDConv2d
+from pixeldiff.nn.binary import BinaryPDCBlock
 from pixeldiff.nn.layers import CDCM, CSAM, PDConv2d, fuse, replace_convs
 from pixeldiff.nn.ops import PixelPairs, pixel_pairs
 
@@ -24,12 +24,12 @@ def defined(x, layer):
     columns = range(radius * dil_x, width - radius * dil_x, step_x)
     out = torch.zeros(n, layer.out_channels, len(rows), len(columns), dtype=x.dtype)
     per_group = layer.in_channels // layer.groups
-    differing = int(layer.share * layer.in_channels)
+    difference_channels = int(layer.ratio * layer.in_channels)
     plain = pixel_pairs("vanilla", layer.kernel_size[0])
     for o in range(layer.out_channels):
         for j in range(per_group):
             channel = o // (layer.out_channels // layer.groups) * per_group + j
-            pairs = layer.pairs if channel < differing else plain
+            pairs = layer.pairs if channel < difference_channels else plain
             for w, pair in zip(layer.weight[o, j].flatten(), pairs.pairs, strict=True):
                 if pair is None:
                     continue
@@ -49,9 +49,9 @@ SETTINGS = [
     dict(padding="same", dilation=2, groups=2),
     dict(padding=0, groups=4),
     dict(padding="same", groups=4, bias=False),
-    dict(padding="same", share=0.5),
-    dict(padding="same", share=0.3, groups=2),
-    dict(padding=2, share=0.75, groups=4, stride=2),
+    dict(padding="same", ratio=0.5),
+    dict(padding="same", ratio=0.3, groups=2),
+    dict(padding=2, ratio=0.75, groups=4, stride=2),
 ]
 
 
@@ -74,7 +74,7 @@ def test_a_user_pair_set_of_size_5():
 
 
 @pytest.mark.parametrize("kind", ["central", "angular", "radial"])
-@pytest.mark.parametrize("setting", [dict(share=0.5), dict(groups=2, bias=False)], ids=str)
+@pytest.mark.parametrize("setting", [dict(ratio=0.5), dict(groups=2, bias=False)], ids=str)
 def test_backward(kind, setting):
     torch.manual_seed(0)
     layer = PDConv2d(2, 2, 3, padding="same", kind=kind, dtype=torch.float64, **setting)
@@ -107,14 +107,14 @@ def test_is_a_drop_in_for_conv2d():
     assert layer(x).shape == conv(x).shape
 
 
-def test_share_zero_is_the_plain_convolution():
+def test_ratio_zero_is_the_plain_convolution():
     conv = nn.Conv2d(4, 4, 3, padding=1)
     model = nn.Sequential(conv)
     x = torch.randn(1, 4, 6, 6)
     expected = conv(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert replace_convs(model, "radial", share=0.0) == {"0": 0}
+        assert replace_convs(model, "radial", ratio=0.0) == {"0": 0}
     torch.testing.assert_close(model(x), expected)
 
 
@@ -125,7 +125,7 @@ def test_replace_convs_keeps_shapes_and_weights(kind):
     )
     weights = [p.clone() for p in model.parameters()]
     shape = model(torch.randn(2, 3, 21, 17)).shape
-    assert replace_convs(model, kind, share=0.5) == {"0": 1, "3.0": 4}
+    assert replace_convs(model, kind, ratio=0.5) == {"0": 1, "3.0": 4}
     assert [type(m) for m in model.modules() if isinstance(m, nn.Conv2d)] == [PDConv2d, nn.Conv2d, PDConv2d]
     assert model(torch.randn(2, 3, 21, 17)).shape == shape
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
@@ -135,33 +135,33 @@ def test_replace_convs_says_what_it_does_not_change():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1))
     stem, x = model[0], torch.randn(1, 3, 7, 9)
     expected = stem(x)
-    with pytest.warns(UserWarning, match=r"1 of 2 layers see no differences, 0 is the first: share=0\.2 of its 3"):
-        assert replace_convs(model, "radial", share=0.2) == {"0": 0, "1": 1}
+    with pytest.warns(UserWarning, match=r"1 of 2 layers take no differences, 0 is the first: ratio=0\.2 of its 3"):
+        assert replace_convs(model, "radial", ratio=0.2) == {"0": 0, "1": 1}
     assert model[0] is stem
     torch.testing.assert_close(model[0](x), expected, rtol=0, atol=0)
     assert isinstance(model[1], PDConv2d)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
-def test_replace_convs_checks_the_share(share):
+@pytest.mark.parametrize("ratio", [-0.1, 1.5, float("nan")])
+def test_replace_convs_checks_the_ratio(ratio):
     with pytest.raises(UserError, match="0 to 1"):
-        replace_convs(nn.Sequential(nn.Conv2d(3, 3, 3)), "central", share=share)
+        replace_convs(nn.Sequential(nn.Conv2d(3, 3, 3)), "central", ratio=ratio)
 
 
-@pytest.mark.parametrize("layer", [PDConv2d, BinaryPDConv2d])
+@pytest.mark.parametrize("layer", [PDConv2d, BinaryPDCBlock])
 @pytest.mark.parametrize(("channels", "least"), [(3, 0.3334), (4, 0.25), (7, 0.1429)])
-def test_a_share_that_rounds_to_no_channel_is_an_error(layer, channels, least):
-    with pytest.raises(UserError, match=f"of {channels} input channels rounds down to none.*share of {least}"):
-        layer(channels, 8, 3, share=least - 0.01)
-    assert layer(channels, 8, 3, share=least).differing == 1
-    assert layer(channels, 8, 3, share=0.0).differing == 0
-    layer(channels, 8, 3, kind="vanilla", share=0.01)
+def test_a_ratio_that_rounds_to_no_channel_is_an_error(layer, channels, least):
+    with pytest.raises(UserError, match=f"of {channels} input channels rounds down to none.*ratio of {least}"):
+        layer(channels, 8, 3, ratio=least - 0.01)
+    assert layer(channels, 8, 3, ratio=least).difference_channels == 1
+    assert layer(channels, 8, 3, ratio=0.0).difference_channels == 0
+    layer(channels, 8, 3, kind="vanilla", ratio=0.01)
 
 
-def test_the_default_share_of_binary_layers_needs_five_channels():
+def test_the_default_ratio_of_binary_layers_needs_five_channels():
     with pytest.raises(UserError, match="rounds down to none"):
-        BinaryPDConv2d(3, 8)
-    assert BinaryPDConv2d(5, 8).differing == 1
+        BinaryPDCBlock(3, 8)
+    assert BinaryPDCBlock(5, 8).difference_channels == 1
 
 
 @pytest.mark.parametrize("kind", ["central", "angular", "radial"])
@@ -190,15 +190,15 @@ def test_replace_convs_leaves_subclasses_alone_unless_named():
 
     model = nn.Sequential(Own(3, 3, 3), nn.Conv2d(3, 3, 3))
     assert replace_convs(model, "central") == {"1": 3}
-    assert replace_convs(model, "central", layers=["0"]) == {"0": 3}
+    assert replace_convs(model, "central", include=["0"]) == {"0": 3}
 
 
 def test_replace_convs_takes_names_or_a_test():
     model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3))
-    assert replace_convs(model, "angular", layers=["1"]) == {"1": 3}
-    assert replace_convs(model, "central", layers=lambda name, conv: name == "2") == {"2": 3}
+    assert replace_convs(model, "angular", include=["1"]) == {"1": 3}
+    assert replace_convs(model, "central", include=lambda name, conv: name == "2") == {"2": 3}
     with pytest.raises(UserError, match=r"no nn\.Conv2d named 9"):
-        replace_convs(model, "central", layers=["9"])
+        replace_convs(model, "central", include=["9"])
     with pytest.raises(UserError, match=r"wrap a bare convolution in nn\.Sequential"):
         replace_convs(nn.Conv2d(3, 3, 3), "central")
 
@@ -221,7 +221,7 @@ def test_fuse_replaces_every_difference_layer_and_leaves_the_model_alone():
         (dict(padding="same", stride=2), "needs stride 1"),
         (dict(padding="full"), "unknown padding 'full'"),
         (dict(kind="center"), "unknown kind 'center'"),
-        (dict(share=1.5), "0 to 1, got 1.5"),
+        (dict(ratio=1.5), "0 to 1, got 1.5"),
     ],
 )
 def test_bad_arguments_are_explained(arguments, says):

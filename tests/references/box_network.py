@@ -15,7 +15,7 @@ def write_detector(folder: Path, nms: bool = False, **changes: object) -> Path:
     from pixeldiff.models.saving import save_model
 
     torch.manual_seed(1)
-    config = {"width": 0.25, "channels": 16, "kind": "central", "share": 0.3, "classes": 2, **changes}
+    config = {"width": 0.25, "channels": 16, "kind": "central", "ratio": 0.3, "classes": 2, **changes}
     model = calibrate_batch_norm(create_model("ghostnet_objects", **config))
     with torch.no_grad():
         for output in model.outputs:

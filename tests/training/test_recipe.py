@@ -76,7 +76,7 @@ def test_as_table_round_trip() -> None:
         ({"model": {"name": "tiny", "widht": 3}}, ["model.widht", "did you mean width"]),
         ({"model": {"name": "tiny", "cdcm": "false"}}, ["model.cdcm", "true or false"]),
         ({"model": {"name": "tiny", "width": "20"}}, ["model.width", "whole number"]),
-        ({"model": {"name": "small-ish"}}, ["small-ish", "basic"]),
+        ({"model": {"name": "small-ish"}}, ["small-ish", "small-l"]),
         ({"loop": {"log_steps": 0}}, ["loop.log_steps"]),
         ({"loop": {"workers": -1}}, ["loop.workers"]),
         ({"optimizer": {"lr": -1}}, ["optimizer.lr"]),

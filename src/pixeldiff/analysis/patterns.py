@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pixeldiff.nn.binary import BinaryPDConv2d
+from pixeldiff.nn.binary import BinaryPDCBlock
 from pixeldiff.nn.lbp import CODES, lbp_codes, uniform_codes
 from pixeldiff.nn.ops import kind_name, pixel_pairs
 
@@ -45,7 +45,7 @@ def kernel_patterns(model: nn.Module) -> list[LayerPatterns]:
     """Codes of every branch of 3x3 binary kernels, in the order of the layers."""
     found = []
     for name, layer in model.named_modules():
-        if not isinstance(layer, BinaryPDConv2d) or layer.kernel_size != 3:
+        if not isinstance(layer, BinaryPDCBlock) or layer.kernel_size != 3:
             continue
         for branch, weight in ((kind_name(layer.kind), layer.difference_weight), ("vanilla", layer.weight)):
             if weight is not None and (weight is layer.weight or weight.shape[-1] == 8):  # other sets have no ring
@@ -89,7 +89,7 @@ def feature_maps(model: nn.Module, images: Tensor) -> dict[str, dict[str, Array]
     maps: dict[str, dict[str, Array]] = {}
     hooks = []
     for name, layer in model.named_modules():
-        if isinstance(layer, BinaryPDConv2d):
+        if isinstance(layer, BinaryPDCBlock):
             for branch, norm in ((kind_name(layer.kind), layer.difference_norm), ("vanilla", layer.norm)):
                 if norm is not None:
                     maps.setdefault(name, {})

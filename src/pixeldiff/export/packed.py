@@ -20,10 +20,11 @@ from pixeldiff.files import atomic_path
 from pixeldiff.inference.packed import PackedNetwork
 from pixeldiff.inference.packed_file import FORMAT, FlattenLinear, read_packed
 from pixeldiff.machine import cores
-from pixeldiff.models.bipidinet import BinaryUnit, BiPiDiNet
+from pixeldiff.models.bipidinet import BiPiDiNet
+from pixeldiff.models.blocks import BinaryUnit
 from pixeldiff.models.saving import describe_model, load_with_description, make_readable
 from pixeldiff.models.sphereface import SphereFace
-from pixeldiff.nn.binary import BinaryPDConv2d, ReplicaPool, RPReLU
+from pixeldiff.nn.binary import BinaryPDCBlock, ReplicaPool, RPReLU
 from pixeldiff.training.tasks.images import normalize
 from pixeldiff.weights.description import METADATA_KEY
 
@@ -159,14 +160,14 @@ def _stem(stem: nn.Sequential) -> tuple[Table, Arrays]:
 
 def _unit(unit: BinaryUnit) -> tuple[Table, Arrays]:
     conv = unit.conv
-    pairs = [[*plus, *minus] for plus, minus in conv.pairs.differences] if conv.differing else []
+    pairs = [[*plus, *minus] for plus, minus in conv.pairs.differences] if conv.difference_channels else []
     table: Table = {
         "op": "binary",
         "inputs": conv.in_channels,
         "outputs": conv.out_channels,
         "kernel_size": conv.kernel_size,
         "stride": conv.stride,
-        "differing": conv.differing,
+        "differing": conv.difference_channels,
         "pairs": pairs,
         "activations": len(conv.activations),
     }
@@ -183,7 +184,7 @@ def _unit(unit: BinaryUnit) -> tuple[Table, Arrays]:
     return table, arrays
 
 
-def _branches(conv: BinaryPDConv2d) -> Arrays:
+def _branches(conv: BinaryPDCBlock) -> Arrays:
     arrays: Arrays = {}
     branches = (
         ("plain", conv.weight, conv.norm),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.complexity import LayerRecord
-from pixeldiff.nn.binary import BinaryPDConv2d, RPReLU
+from pixeldiff.nn.binary import BinaryPDCBlock, RPReLU
 from pixeldiff.nn.layers import PDConv2d
 from pixeldiff.nn.ops import kind_name
 
@@ -52,7 +52,7 @@ def _hook(name: str, count: Callable[..., LayerRecord], records: list[LayerRecor
 def _inside_binary(model: nn.Module, name: str) -> bool:
     """A binary layer counts its own norms and activations."""
     parents = [name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)]
-    return any(isinstance(model.get_submodule(parent), BinaryPDConv2d) for parent in parents)
+    return any(isinstance(model.get_submodule(parent), BinaryPDCBlock) for parent in parents)
 
 
 def _params(module: nn.Module) -> int:
@@ -67,12 +67,12 @@ def _conv(name: str, conv: nn.Conv2d, shape: tuple[int, ...], elements: int) -> 
     return LayerRecord(name, operation, shape, flops=macs, fp_params=_params(conv))
 
 
-def _binary(name: str, layer: BinaryPDConv2d, shape: tuple[int, ...], elements: int) -> LayerRecord:
+def _binary(name: str, layer: BinaryPDCBlock, shape: tuple[int, ...], elements: int) -> LayerRecord:
     weights = sum(w.numel() for w in (layer.weight, layer.difference_weight) if w is not None)
     products = elements * (weights // layer.out_channels)
     norms = sum(norm is not None for norm in (layer.norm, layer.difference_norm))
     elementwise = elements * (BATCH_NORM_FLOPS * norms + RPRELU_FLOPS * len(layer.activations))
-    kind = kind_name(layer.kind) if layer.differing else "vanilla"
+    kind = kind_name(layer.kind) if layer.difference_channels else "vanilla"
     rest = _params(layer) - weights
     if not layer.binary_weights:
         return LayerRecord(name, f"binary activations {kind}", shape, products + elementwise, fp_params=weights + rest)
@@ -108,7 +108,7 @@ def _linear(name: str, layer: nn.Linear, shape: tuple[int, ...], elements: int) 
 
 _COUNTERS: dict[type[nn.Module], Callable[..., LayerRecord]] = {
     nn.Conv2d: _conv,
-    BinaryPDConv2d: _binary,
+    BinaryPDCBlock: _binary,
     nn.BatchNorm2d: _norm,
     nn.BatchNorm1d: _norm_1d,
     RPReLU: _rprelu,

@@ -1,9 +1,10 @@
 """GhostNet (Han et al. 2020), and pixel differences in its cheap operations (paper, section "object detection").
 
 A Ghost module makes half of its channels by a 1x1 convolution and the other half from those by a cheap operation, a
-depthwise 3x3 convolution. A bottleneck is two Ghost modules round a depthwise convolution (where it strides) and
-squeeze-and-excitation. `kind` and `share` (the paper's xi) put pixel differences into a share of the input channels of
-all 32 cheap operations, through `replace_convs`. `GhostBody` gives maps at strides 8, 16 and 32, `GhostNet` logits.
+depthwise 3x3 convolution. A bottleneck is two Ghost modules around a depthwise convolution (where it strides) and
+squeeze-and-excitation. `kind` and `ratio` (the paper's xi) put pixel differences into that fraction of the input
+channels of all 32 cheap operations. One with too few channels for the ratio (2 channels at 0.3) keeps plain pixels.
+`GhostBody` returns maps at strides 8, 16 and 32, `GhostNet` class logits.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.models.bipidinet import check_kind
-from pixeldiff.nn.layers import check_share, replace_convs
+from pixeldiff.models.config import check_differences, copy_weights
+from pixeldiff.nn.layers import replace_convs, round_channels
 
 TASK = "objects"  # as the body of a detector; no shipped task runs float classifiers
 # kernel, channels between the Ghost modules, channels, squeeze-and-excitation, stride
@@ -50,37 +51,27 @@ DROPOUT = 0.2
 @dataclass(frozen=True)
 class GhostNetConfig:
     kind: str = "vanilla"  # of the differences; "vanilla" for none
-    share: float = 0.0  # xi, the part of a cheap operation's channels that sees differences
+    ratio: float = 0.0  # xi, the fraction of a cheap operation's channels with differences
     width: float = 1.0  # factor on every channel count
     classes: int = 1000
 
     def __post_init__(self) -> None:
-        check_differences(self.kind, self.share)
+        check_differences(self.kind, self.ratio)
         if self.classes < 1 or not 0 < self.width <= 8:
             raise UserError(f"classes is at least 1 and width 0 to 8, got {self.classes} and {self.width}")
-
-
-def check_differences(kind: str, share: float) -> None:
-    check_kind(kind)
-    check_share(share)
-    if (kind != "vanilla") != (share > 0):
-        raise UserError(
-            f"kind {kind!r} with share {share:g} would do nothing; give a kind of differences and a share above 0, or "
-            "'vanilla' and 0"
-        )
 
 
 VARIANTS = {"ghostnet": GhostNetConfig()}
 
 
 def divisible(channels: float, by: int = 4) -> int:
-    """Channels as a multiple of four, not more than a tenth below what was asked for."""
+    """Round channels to a multiple of `by`, at most a tenth below their number."""
     rounded = max(by, int(channels + by / 2) // by * by)
     return rounded + by if rounded < 0.9 * channels else rounded
 
 
 class SqueezeExcite(nn.Module):
-    """Scales channels by what the whole map shows."""
+    """Squeeze-and-excitation: scale each channel by a number in [0, 1] computed from the mean of all channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -98,11 +89,11 @@ class GhostModule(nn.Module):
 
     def __init__(self, in_channels: int, channels: int, activated: bool) -> None:
         super().__init__()
-        own = math.ceil(channels / 2)
+        half = math.ceil(channels / 2)
         self.channels = channels
         self.activated = activated
-        self.primary = nn.Sequential(nn.Conv2d(in_channels, own, 1, bias=False), nn.BatchNorm2d(own))
-        self.cheap = nn.Sequential(nn.Conv2d(own, own, 3, padding=1, groups=own, bias=False), nn.BatchNorm2d(own))
+        self.primary = nn.Sequential(nn.Conv2d(in_channels, half, 1, bias=False), nn.BatchNorm2d(half))
+        self.cheap = nn.Sequential(nn.Conv2d(half, half, 3, padding=1, groups=half, bias=False), nn.BatchNorm2d(half))
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.primary(x)
@@ -116,11 +107,14 @@ class GhostModule(nn.Module):
 
 
 def depthwise(channels: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """Build a depthwise convolution with batch norm."""
     conv = nn.Conv2d(channels, channels, kernel, stride, kernel // 2, groups=channels, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(channels))
 
 
 class Bottleneck(nn.Module):
+    """Two Ghost modules, around a depthwise convolution if it strides, and a shortcut."""
+
     def __init__(self, in_channels: int, middle: int, channels: int, kernel: int, squeezes: bool, stride: int) -> None:
         super().__init__()
         self.expand = GhostModule(in_channels, middle, activated=True)
@@ -140,7 +134,7 @@ class Bottleneck(nn.Module):
 class GhostBody(nn.Module):
     """Maps of normalized RGB images at strides 8, 16 and 32."""
 
-    def __init__(self, kind: str, share: float, width: float) -> None:
+    def __init__(self, kind: str, ratio: float, width: float) -> None:
         super().__init__()
         before = divisible(STEM * width)
         self.stem = nn.Sequential(
@@ -153,8 +147,15 @@ class GhostBody(nn.Module):
             before = after
         self.channels = tuple(divisible(BOTTLENECKS[end][2] * width) for end in ENDS)
         initialize(self)
-        if share:
-            replace_convs(self, kind, share, lambda name, conv: name.endswith("cheap.0"))
+        if ratio:
+            self._put_differences(kind, ratio)
+
+    def _put_differences(self, kind: str, ratio: float) -> None:
+        def include(name: str, conv: nn.Conv2d) -> bool:
+            return name.endswith("cheap.0") and round_channels(ratio, conv.in_channels) > 0
+
+        if not replace_convs(self, kind, ratio=ratio, include=include):
+            raise UserError(f"ratio={ratio:g} rounds down to no channel in every layer of this network; give more")
 
     def forward(self, x: Tensor) -> list[Tensor]:
         x = self.stem(x)
@@ -167,10 +168,11 @@ class GhostBody(nn.Module):
 
 
 def initialize(module: nn.Module) -> None:
+    """Draw the weights of all convolutions (He et al. 2015, fan out), with biases of 0."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-            if layer.groups > 1:  # fan_out counts all groups' outputs, of which each reads one channel
+            if layer.groups > 1:  # fan_out counts the outputs of all groups, but each reads one channel
                 layer.weight.data.mul_(math.sqrt(layer.groups))
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
@@ -182,7 +184,7 @@ class GhostNet(nn.Module):
     def __init__(self, config: GhostNetConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or GhostNetConfig()
-        self.body = GhostBody(config.kind, config.share, config.width)
+        self.body = GhostBody(config.kind, config.ratio, config.width)
         tail = divisible(TAIL * config.width)
         self.tail = nn.Sequential(nn.Conv2d(self.body.channels[-1], tail, 1, bias=False), nn.BatchNorm2d(tail))
         self.hidden = nn.Conv2d(tail, HIDDEN, 1)
@@ -202,3 +204,8 @@ def build(config: GhostNetConfig) -> GhostNet:
 
 def preprocessing(config: GhostNetConfig) -> dict[str, Any]:
     return image.preprocessing(size=224, crop=image.CENTER)
+
+
+def init_from(model: GhostNet, other: nn.Module) -> None:
+    """Take over the weights of the same network."""
+    copy_weights(model, other)

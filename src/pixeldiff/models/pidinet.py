@@ -103,6 +103,11 @@ class SideBranch(nn.Module):
         return result
 
 
+def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize maps bilinearly, if they do not have that size."""
+    return x if x.shape[-2:] == size else F.interpolate(x, size, mode="bilinear", align_corners=False)
+
+
 class PiDiNet(nn.Module):
     """Edge logits of normalized RGB images, (N, 3, H, W) with H and W at least 8 (the three poolings)."""
 
@@ -147,41 +152,42 @@ class PiDiNet(nn.Module):
         return self.side_logits(x)[-1]
 
 
-def widen(narrow: PiDiNet, wide: PiDiNet) -> None:
-    """Give `wide` the function of `narrow`, a network of the same kind with fewer channels (Net2Net, Chen et al. 2016).
-
-    Channel j of the wide network repeats channel j mod n of the narrow one. Weights that read a repeated channel share
-    its old weight at random, so the sums stay what they were while the repeats learn different things. Where only the
-    sides are of another kind (cdcm, csam), the stages are taken over and the sides stay as they are.
-    """
-    old, new = narrow.config, wide.config
-    same_stages = replace(new, width=old.width, side_channels=old.side_channels, cdcm=old.cdcm, csam=old.csam) == old
-    same_sides = (new.cdcm, new.csam) == (old.cdcm, old.csam)
-    if not same_stages or new.width < old.width or new.side_channels < old.side_channels:
-        raise UserError(f"weights of {old} do not fit {new}; give weights of the same network or of a narrower one")
-    before = narrow.state_dict()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, weight in wide.state_dict().items():
-            if name.startswith("sides.") and not same_sides:
-                continue
-            value = before[name]
-            value = value[torch.arange(len(weight)) % len(value)]
-            if weight.dim() > 1:
-                repeats = torch.arange(weight.shape[1]) % value.shape[1]
-                share = torch.rand(weight.shape, generator=generator) + 0.5
-                total = torch.zeros_like(value).index_add_(1, repeats, share)
-                value = value[:, repeats] * (share / total[:, repeats])
-            weight.copy_(value)
-
-
-def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
-    return x if x.shape[-2:] == size else F.interpolate(x, size, mode="bilinear", align_corners=False)
-
-
 def build(config: PiDiNetConfig) -> PiDiNet:
     return PiDiNet(config)
 
 
 def preprocessing(config: PiDiNetConfig) -> dict[str, Any]:
     return image.preprocessing()
+
+
+def init_from(model: PiDiNet, other: nn.Module) -> None:
+    """Give `model` the function of `other`: the same network, or one with fewer channels (Net2Net, Chen et al. 2016).
+
+    Channel j of the wide network repeats channel j mod n of the narrow one. The weights that read a repeated channel
+    divide its old weight at random, so the sums stay the same while the repeats learn different things. If the side
+    branches are of another kind (cdcm, csam), the stages are taken over and the sides keep their fresh weights.
+    """
+    if not isinstance(other, PiDiNet):
+        raise UserError(f"they are the weights of a {type(other).__name__}, this is a PiDiNet")
+    old, new = other.config, model.config
+    if old == new:
+        model.load_state_dict(other.state_dict())
+        return
+    same_stages = replace(new, width=old.width, side_channels=old.side_channels, cdcm=old.cdcm, csam=old.csam) == old
+    same_sides = (new.cdcm, new.csam) == (old.cdcm, old.csam)
+    if not same_stages or new.width < old.width or new.side_channels < old.side_channels:
+        raise UserError(f"weights of {old} do not fit {new}; give weights of the same network or of a narrower one")
+    before = other.state_dict()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.state_dict().items():
+            if name.startswith("sides.") and not same_sides:
+                continue
+            value = before[name]
+            value = value[torch.arange(len(weight)) % len(value)]
+            if weight.dim() > 1:
+                repeats = torch.arange(weight.shape[1]) % value.shape[1]
+                part = torch.rand(weight.shape, generator=generator) + 0.5
+                total = torch.zeros_like(value).index_add_(1, repeats, part)
+                value = value[:, repeats] * (part / total[:, repeats])
+            weight.copy_(value)

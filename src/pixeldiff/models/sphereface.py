@@ -4,7 +4,7 @@ Aligned faces of 112 x 96 pixels go through four stages of 64, 128, 256 and 512 
 convolution of stride 2 and goes on with 1, 2, 4 and 1 pairs of 3x3 convolutions: 3 + 5 + 9 + 3 = 20. The last map,
 7 x 6, is flattened and a linear layer makes the embedding.
 
-    float    PReLU after each convolution, a shortcut round each pair, no batch norm, as in SphereFace
+    float    PReLU after each convolution, a shortcut around each pair, no batch norm, as in SphereFace
     binary   the first convolution is float, with batch norm; all others are mixed binary layers with a shortcut round
              each, which is average pooling, a float 1x1 convolution and batch norm where a stage opens
 
@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.models.bipidinet import BinaryUnit, check_choice, check_kind, float_conv, projection
-from pixeldiff.nn.binary import ACTIVATIONS, BinaryPDConv2d, RPReLU
-from pixeldiff.nn.layers import check_share
+from pixeldiff.models.blocks import binary_unit, float_conv
+from pixeldiff.models.config import check_choice, check_differences, copy_weights, scale_channels
+from pixeldiff.nn.binary import ACTIVATIONS, RPReLU
+from pixeldiff.nn.layers import round_channels
 from pixeldiff.nn.margin import AngularMargin
 
 TASK = "faces"
@@ -38,26 +39,20 @@ REDUCTION = 2 ** len(CHANNELS)
 class SphereFaceConfig:
     architecture: str = "binary"  # or float
     kind: str = "central"  # of the differences; "vanilla" for none
-    share: float = 0.2  # xi, the part of the input channels that sees differences
+    ratio: float = 0.2  # xi, the fraction of the input channels with differences
     width: float = 1.0  # factor on every channel count
     embedding: int = 512
     embedding_norm: bool = False  # batch norm after the linear layer; not in SphereFace, but quicker to train
-    classes: int = 0  # people to train on; 0 for a network that only embeds
+    classes: int = 0  # people in the training set; 0 for a network that only embeds
     activation: str = "sum"  # RPReLU after the sum of the branches, or one per "branch"
     clip: float = 1.0  # of the straight-through gradient
 
     def __post_init__(self) -> None:
         check_choice("architecture", self.architecture, ARCHITECTURES)
         check_choice("activation", self.activation, ACTIVATIONS)
-        check_kind(self.kind)
-        check_share(self.share)
-        if (self.kind != "vanilla") != (self.share > 0):
-            raise UserError(
-                f"kind {self.kind!r} with share {self.share:g} would do nothing; kind 'vanilla' has share 0, any "
-                "other one above 0"
-            )
+        check_differences(self.kind, self.ratio)
         if self.architecture == "float" and self.activation != SphereFaceConfig.activation:
-            raise UserError("activation would do nothing in a float network")
+            raise UserError("activation has no effect in a float network; leave it out")
         if self.embedding < 1 or self.classes < 0 or not self.clip > 0:
             raise UserError(
                 f"embedding and clip are positive and classes at least 0, got {self.embedding}, {self.clip} and "
@@ -67,36 +62,55 @@ class SphereFaceConfig:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """Of the four stages."""
-        scaled = [c * self.width for c in CHANNELS]
-        if not (math.isfinite(self.width) and self.width > 0) or any(c != int(c) for c in scaled):
-            raise UserError(
-                f"width {self.width} does not give whole channel counts ({', '.join(f'{c:g}' for c in scaled)}); "
-                f"use a multiple of 1/{CHANNELS[0]}"
-            )
-        return tuple(int(c) for c in scaled)
+        """Channels of the four stages."""
+        return scale_channels(CHANNELS, self.width)
 
 
 VARIANTS = {
-    "sphereface20": SphereFaceConfig("float", kind="vanilla", share=0.0),
-    "sphereface20_binary": SphereFaceConfig(kind="vanilla", share=0.0),
+    "sphereface20": SphereFaceConfig("float", kind="vanilla", ratio=0.0),
+    "sphereface20_binary": SphereFaceConfig(kind="vanilla", ratio=0.0),
     "sphereface20_bipdc": SphereFaceConfig(),
 }
 
 
+def _float_conv(in_channels: int, channels: int, stride: int, config: SphereFaceConfig) -> list[nn.Module]:
+    """Build a 3x3 convolution with PReLU."""
+    # RGB has few channels: it takes no differences if the ratio rounds down to none of them.
+    kind = config.kind if in_channels > 3 or round_channels(config.ratio, in_channels) else "vanilla"
+    conv = float_conv(in_channels, channels, stride, kind, config.ratio)
+    nn.init.xavier_uniform_(conv.weight)
+    return [conv, nn.PReLU(channels)]
+
+
 class FloatPair(nn.Module):
-    """Two 3x3 convolutions with PReLU, and a shortcut round them."""
+    """Two 3x3 convolutions with PReLU, and a shortcut around them."""
 
     def __init__(self, channels: int, config: SphereFaceConfig) -> None:
         super().__init__()
-        self.convs = nn.Sequential(*_float(channels, channels, 1, config), *_float(channels, channels, 1, config))
+        layers = [*_float_conv(channels, channels, 1, config), *_float_conv(channels, channels, 1, config)]
+        self.convs = nn.Sequential(*layers)
         for module in self.convs:
             if isinstance(module, nn.Conv2d):
-                nn.init.normal_(module.weight, std=0.01)  # SphereFace's: a pair begins as little more than its shortcut
+                nn.init.normal_(module.weight, std=0.01)  # as in SphereFace: a pair begins close to its shortcut
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = x + self.convs(x)
         return y
+
+
+def _float_stage(in_channels: int, channels: int, pairs: int, config: SphereFaceConfig) -> nn.Sequential:
+    opening = _float_conv(in_channels, channels, 2, config)
+    return nn.Sequential(*opening, *(FloatPair(channels, config) for _ in range(pairs)))
+
+
+def _binary_stage(in_channels: int, channels: int, pairs: int, config: SphereFaceConfig) -> nn.Sequential:
+    if in_channels == 3:
+        conv = nn.Conv2d(3, channels, 3, 2, 1, bias=False)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        opening: list[nn.Module] = [conv, nn.BatchNorm2d(channels), RPReLU(channels)]
+    else:
+        opening = [binary_unit(in_channels, channels, 2, config)]
+    return nn.Sequential(*opening, *(binary_unit(channels, channels, 1, config) for _ in range(2 * pairs)))
 
 
 class SphereFace(nn.Module):
@@ -115,50 +129,12 @@ class SphereFace(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if tuple(x.shape[2:]) != image.FACE:
-            wanted, given = (" x ".join(map(str, size)) for size in (image.FACE, x.shape[2:]))
-            raise UserError(f"this network takes aligned faces of {wanted} pixels, got {given}")
+            expected, size = (" x ".join(map(str, shape)) for shape in (image.FACE, x.shape[2:]))
+            raise UserError(f"this network takes aligned faces of {expected} pixels, got {size}")
         for stage in self.stages:
             x = stage(x)
         y: Tensor = self.norm(self.embed(x.flatten(1)))
         return y
-
-
-def _float(in_channels: int, channels: int, stride: int, config: SphereFaceConfig) -> list[nn.Module]:
-    # The few channels of RGB see no differences where the share rounds to none of them.
-    kind = config.kind if in_channels > 3 or int(config.share * in_channels) else "vanilla"
-    conv = float_conv(in_channels, channels, stride, kind, config.share)
-    nn.init.xavier_uniform_(conv.weight)
-    return [conv, nn.PReLU(channels)]
-
-
-def _float_stage(in_channels: int, channels: int, pairs: int, config: SphereFaceConfig) -> nn.Sequential:
-    return nn.Sequential(
-        *_float(in_channels, channels, 2, config), *(FloatPair(channels, config) for _ in range(pairs))
-    )
-
-
-def _binary_stage(in_channels: int, channels: int, pairs: int, config: SphereFaceConfig) -> nn.Sequential:
-    if in_channels == 3:
-        conv = nn.Conv2d(3, channels, 3, 2, 1, bias=False)
-        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-        opening: list[nn.Module] = [conv, nn.BatchNorm2d(channels), RPReLU(channels)]
-    else:
-        opening = [BinaryUnit(_mixed(in_channels, channels, 2, config), projection(in_channels, channels, 2))]
-    units = (BinaryUnit(_mixed(channels, channels, 1, config), nn.Identity()) for _ in range(2 * pairs))
-    return nn.Sequential(*opening, *units)
-
-
-def _mixed(in_channels: int, channels: int, stride: int, config: SphereFaceConfig) -> BinaryPDConv2d:
-    return BinaryPDConv2d(
-        in_channels,
-        channels,
-        3,
-        stride,
-        kind=config.kind,
-        share=config.share,
-        activation=config.activation,
-        clip=config.clip,
-    )
 
 
 def build(config: SphereFaceConfig) -> SphereFace:
@@ -167,3 +143,8 @@ def build(config: SphereFaceConfig) -> SphereFace:
 
 def preprocessing(config: SphereFaceConfig) -> dict[str, Any]:
     return image.face_preprocessing()
+
+
+def init_from(model: SphereFace, other: nn.Module) -> None:
+    """Take over the weights of the same network."""
+    copy_weights(model, other, ignore=("clip",))

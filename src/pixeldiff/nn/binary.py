@@ -1,6 +1,6 @@
 """Binary layers (paper, sections 4 and 6.2): RPReLU, ReplicaPool and the mixed convolution of Bi-PiDiNet.
 
-What a packed kernel has to do for `BinaryPDConv2d` is written in its docstring and pinned by tests/nn/test_binary.py.
+What a packed kernel has to do for `BinaryPDCBlock` is written in its docstring and pinned by tests/nn/test_binary.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.nn.layers import differing_channels
+from pixeldiff.nn.layers import count_difference_channels
 from pixeldiff.nn.lbp import fixed_kernels
 from pixeldiff.nn.ops import PixelPairs, binary_conv2d, binary_pdc, kind_name, resolve_pairs, sign
 
 ACTIVATIONS = ("sum", "branch")
-# Fixed LBP kernels -> share of uniform patterns among them (None: whatever chance gives).
+# Fixed LBP kernels -> ratio of uniform patterns among them (None: whatever chance gives).
 FIXED_LBP: dict[str, float | None] = {"random": None, "uniform": 0.8}
 
 
@@ -97,10 +97,10 @@ class ReplicaPool(nn.Module):
         return f"copies={self.copies}, parts={self.parts}" + ("" if self.pool else ", pool=False")
 
 
-class BinaryPDConv2d(nn.Module):
+class BinaryPDCBlock(nn.Module):
     """The mixed binary layer of Bi-PiDiNet (paper, figure "fusion", c), without a bias and without a weight scale.
 
-    With C input channels, c = floor(share * C) and the pairs P of `kind` (8 differences for a 3x3 kernel):
+    With C input channels, c = floor(ratio * C) and the pairs P of `kind` (8 differences for a 3x3 kernel):
 
         d = binary_pdc(x[:, :c], sign(difference_weight))    weights (O, c, P)           zeros padded before the sign
         v = binary_conv2d(x[:, c:], sign(weight))            weights (O, C - c, k, k)    zeros padded after the sign
@@ -109,7 +109,7 @@ class BinaryPDConv2d(nn.Module):
 
     d and v are integers: d sums c * P products of +1 and -1 at every pixel, v as many as the kernel has pixels
     inside the map. Output pixel (y, x) is centerd on input pixel (stride * y, stride * x), output sides are
-    ceil(side / stride). With share 0 only v and its norm exist, with share 1 only d.
+    ceil(side / stride). With ratio 0 only v and its norm exist, with ratio 1 only d.
 
     `clip` bounds the straight-through gradient of both signs. `fixed_lbp` ("random" or "uniform") draws the
     difference weights once from LBP codes and never trains them. `binary_weights=False` keeps the weights real and
@@ -124,7 +124,7 @@ class BinaryPDConv2d(nn.Module):
         stride: int = 1,
         *,
         kind: str | PixelPairs = "central",
-        share: float = 0.2,
+        ratio: float = 0.2,
         activation: str = "sum",
         clip: float = 1.0,
         fixed_lbp: str | None = None,
@@ -139,30 +139,30 @@ class BinaryPDConv2d(nn.Module):
             )
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size, self.stride = kernel_size, stride
-        self.kind, self.share, self.clip = kind, share, clip
+        self.kind, self.ratio, self.clip = kind, ratio, clip
         self.binary_weights = binary_weights
         vanilla = kind == "vanilla"
         self.pairs = resolve_pairs(kind, kernel_size)
-        self.differing = 0 if vanilla else differing_channels(share, in_channels)
-        plain = in_channels - self.differing
+        self.difference_channels = 0 if vanilla else count_difference_channels(ratio, in_channels)
+        plain = in_channels - self.difference_channels
         weights = 0 if vanilla else len(self.pairs.differences)
-        if self.differing and not weights:
+        if self.difference_channels and not weights:
             raise UserError(
                 f"a {kernel_size}x{kernel_size} kernel of kind {kind_name(kind)} has no differences; use kind='vanilla'"
             )
-        fan_in = self.differing * weights + plain * kernel_size**2
+        fan_in = self.difference_channels * weights + plain * kernel_size**2
         self.weight = _latent((out_channels, plain, kernel_size, kernel_size), fan_in)
-        self.difference_weight = _latent((out_channels, self.differing, weights), fan_in)
+        self.difference_weight = _latent((out_channels, self.difference_channels, weights), fan_in)
         self.norm = nn.BatchNorm2d(out_channels) if plain else None
-        self.difference_norm = nn.BatchNorm2d(out_channels) if self.differing else None
-        branches = bool(plain) + bool(self.differing)
+        self.difference_norm = nn.BatchNorm2d(out_channels) if self.difference_channels else None
+        branches = bool(plain) + bool(self.difference_channels)
         self.activations = nn.ModuleList(RPReLU(out_channels) for _ in range(1 if activation == "sum" else branches))
         if fixed_lbp is not None and self.difference_weight is not None:
             _fix_lbp(self.difference_weight, fixed_lbp)
 
     def branches(self, x: Tensor) -> Iterator[Tensor]:
         """The normalized branches: differences first, then plain pixels; one or both."""
-        first, rest = x.split([self.differing, self.in_channels - self.differing], dim=1)
+        first, rest = x.split([self.difference_channels, self.in_channels - self.difference_channels], dim=1)
         if self.difference_weight is not None and self.difference_norm is not None:
             weight = self._binarized(self.difference_weight)
             sums = binary_pdc(first, weight, self.kind, self.stride, self.clip, self.kernel_size)
@@ -187,7 +187,7 @@ class BinaryPDConv2d(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"kind={kind_name(self.kind)}, share={self.share}"
+            f"kind={kind_name(self.kind)}, ratio={self.ratio}"
         )
 
 

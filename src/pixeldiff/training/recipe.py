@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pixeldiff.errors import UserError
-from pixeldiff.models import list_models, model_config
+from pixeldiff.models import list_models, model_config, model_task
 from pixeldiff.training.optimizers import Optimizer
 from pixeldiff.training.recipe_file import changed, read_file, shown
 from pixeldiff.training.schedule import Schedule
@@ -97,9 +97,10 @@ def parse_recipe(table: dict[str, Any]) -> Recipe:
     if not isinstance(model.get("name"), str):
         raise UserError('the recipe\'s [model] table needs a name, for example name = "tiny"')
     config = model_config(model["name"])
-    if not isinstance(config, module.Network):
-        fitting = [name for name in list_models() if isinstance(model_config(name), module.Network)]
-        raise UserError(f"{model['name']} is no network for the task {task}; there are {', '.join(fitting)}")
+    if model_task(model["name"]) != task:
+        raise UserError(
+            f"{model['name']} is not a network for the task {task}; there are {', '.join(list_models(task=task))}"
+        )
     from_table(type(config), dataclasses.asdict(config) | {k: v for k, v in model.items() if k != "name"}, "model")
     parts = {
         name: from_table(getattr(module, name.capitalize()), table.pop(name, {}), name)

@@ -12,7 +12,6 @@ import errno
 import hashlib
 import math
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,11 +21,7 @@ from torch import Tensor, nn
 from pixeldiff.errors import OutputError, UserError
 from pixeldiff.files import atomic_path
 from pixeldiff.machine import commit
-from pixeldiff.models import create_model
-from pixeldiff.models.bipidinet import BiPiDiNet
-from pixeldiff.models.detector import Detector
-from pixeldiff.models.ghostnet import GhostNet
-from pixeldiff.models.pidinet import PiDiNet, widen
+from pixeldiff.models import create_model, init_from
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.training.optimizers import make_optimizer, state_copies
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
@@ -78,7 +73,7 @@ class Run:
     def start(self) -> None:
         """Begin a new run: from the weights that the recipe names, if it does."""
         if self.recipe.initial:
-            _start_from(self.model, self.recipe.initial)
+            _init_from(self.model, self.recipe.initial)
             source = trained(self.recipe.initial)
             if source.resolve().parent in (self.out.resolve(), self.out.resolve() / "weights"):
                 raise OutputError(f"initial = {self.recipe.initial!r} lies where this run writes; choose another --out")
@@ -193,35 +188,17 @@ class Run:
                 held.copy_(new)
 
 
-def _start_from(model: nn.Module, source: str) -> None:
+def _init_from(model: nn.Module, source: str) -> None:
     try:
-        trained = load_model(source)
+        other = load_model(source)
     except UserError as error:
         raise UserError(
             f"initial = {source!r}: {error}; it names a pretrained model or weights trained before"
         ) from error
     try:
-        if isinstance(model, PiDiNet) and isinstance(trained, PiDiNet) and model.config != trained.config:
-            widen(trained, model)
-        elif isinstance(model, Detector) and isinstance(trained, GhostNet):
-            model.start_from(trained)
-        elif _learns_from(model, trained):
-            model.load_state_dict(trained.state_dict())
-        else:
-            raise UserError("another kind of network")
-    except (RuntimeError, UserError) as error:
-        raise UserError(
-            f"initial = {source!r} holds weights of another network than [model]; those of the same network, of a "
-            "narrower PiDiNet, of one with other sides or of a detector's GhostNet can be used"
-        ) from error
-
-
-def _learns_from(model: nn.Module, trained: nn.Module) -> bool:
-    """Whether weights mean the same in both, for which their shapes are not enough."""
-    if not (isinstance(model, BiPiDiNet) and isinstance(trained, BiPiDiNet)):
-        return True
-    stage = {"binary_weights": model.config.binary_weights, "clip": model.config.clip}  # of two-stage training
-    return replace(trained.config, **stage) == model.config  # type: ignore[arg-type]
+        init_from(model, other)
+    except UserError as error:
+        raise UserError(f"initial = {source!r} does not fit [model]: {error}") from error
 
 
 def hold(out: Path) -> IO[bytes]:

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import UserError, suggestion
 from pixeldiff.tasks import TASKS, find_task
 from pixeldiff.weights.description import FOR_TORCH, TRAINED, read_json
 from pixeldiff.weights.description import describe as describe
@@ -97,9 +97,7 @@ def _find(given: str | os.PathLike[str], suffix: str | None) -> Path:
         raise UserError(f"{path} is a folder; give the weights file in it")
     if path.suffix in (*FOR_TORCH, *(suffix for task in TASKS for suffix in suffixes(task))):
         raise UserError(f"no weights file {name[:300]}; check the name")
-    raise UserError(
-        f"no shipped weights named {name[:99]!r}; there are {', '.join(cards()) or 'none'} (or give a file)"
-    )
+    raise UserError(f"no pretrained model named {name[:99]!r}; {suggestion(name[:99], cards())} (or give a file)")
 
 
 def sha256(path: Path) -> str:

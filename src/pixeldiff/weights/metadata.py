@@ -7,7 +7,13 @@ from typing import Any
 RENAMED = {"licence": "license"}
 TASKS = {"boxes": "objects"}
 NAMES = {"cpdc-boxes": "cpdc-objects", "ghostnet_boxes": "ghostnet_objects"}
-RECIPE = {"optimizer": {"kind": "name"}, "data": {"colour": "color"}, "evaluate": {"pictures": "images"}}
+CONFIG = {"share": "ratio"}  # of networks
+RECIPE = {
+    "model": CONFIG,
+    "optimizer": {"kind": "name"},
+    "data": {"colour": "color"},
+    "evaluate": {"pictures": "images"},
+}
 
 
 def migrate(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -19,6 +25,8 @@ def migrate(metadata: dict[str, Any]) -> dict[str, Any]:
     name = migrated.get("name")
     if isinstance(name, str):
         migrated["name"] = NAMES.get(name, name)
+    if isinstance(config := migrated.get("config"), dict):
+        migrated["config"] = {CONFIG.get(key, key): value for key, value in config.items()}
     if isinstance(recipe := migrated.get("recipe"), dict):
         migrated["recipe"] = _migrate_recipe(recipe)
     return migrated

@@ -36,7 +36,7 @@ def people(tmp_path_factory):
 
 
 def recipe(root, **changes):
-    model = {"name": "sphereface20_bipdc", "width": 0.0625, "embedding": 8, "classes": 3, "share": 0.4}
+    model = {"name": "sphereface20_bipdc", "width": 0.0625, "embedding": 8, "classes": 3, "ratio": 0.4}
     table = {
         "task": "faces",
         "model": model | changes.pop("model", {}),

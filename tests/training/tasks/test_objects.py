@@ -180,12 +180,12 @@ TABLES = [(name, key, t) for name, file in FILES.items() for key, t in (file.run
 def test_recipes_are_read(name, key, table):
     own = parse_recipe(table)
     assert own.model["classes"] == 20
-    if name == "objects/shares":
+    if name == "objects/ratios":
         assert own.schedule.epochs * 16551 / own.loop.batch == pytest.approx(30_000, rel=0.001)
 
 
 def test_the_table_is_the_papers():
-    runs = FILES["objects/shares"].runs
-    shares = {(t["model"].get("kind", "vanilla"), t["model"].get("share", 0.0)) for t in runs.values()}
+    runs = FILES["objects/ratios"].runs
+    ratios = {(t["model"].get("kind", "vanilla"), t["model"].get("ratio", 0.0)) for t in runs.values()}
     kinds = {(kind, k / 10) for kind in ("central", "angular") for k in range(1, 11)}
-    assert shares == kinds | {("vanilla", 0.0)}
+    assert ratios == kinds | {("vanilla", 0.0)}

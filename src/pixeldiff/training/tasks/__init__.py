@@ -1,8 +1,7 @@
 """Tasks: data, loss and scores of one kind of problem, each in a module that the one training loop drives.
 
-A task module has frozen dataclasses for the recipe's tables of the same names, a class `Task` with the members of
-`TaskProtocol`, and `Network`, the config class of the networks that it trains. To add a task, write its module and name
-it in MODULES.
+A task module has frozen dataclasses for the recipe's tables of the same names, and a class `Task` with the members of
+`TaskProtocol`. To add a task, write its module and name it in MODULES.
 """
 
 from __future__ import annotations

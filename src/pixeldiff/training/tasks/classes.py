@@ -24,12 +24,10 @@ from pixeldiff.data.cifar import ORIGIN, SIDE
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.classes import accuracy
-from pixeldiff.models.bipidinet import BiPiDiNetConfig
 from pixeldiff.models.saving import load_model
 from pixeldiff.training.tasks.class_images import Batch, CifarImages, FolderImages, Images, spread
 from pixeldiff.training.tasks.images import normalize
 
-Network = BiPiDiNetConfig
 DATASETS = ("cifar100", "folder")
 
 

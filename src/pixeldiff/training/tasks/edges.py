@@ -37,7 +37,6 @@ from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import pad_to, preprocessing, read8
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, evaluate_image, summarize
-from pixeldiff.models.pidinet import PiDiNetConfig
 from pixeldiff.training.tasks.edge_pairs import SMALLEST, EdgePairs
 from pixeldiff.training.tasks.edge_sources import (
     BALANCE,
@@ -52,7 +51,6 @@ from pixeldiff.training.tasks.edge_sources import (
 )
 from pixeldiff.training.tasks.images import normalize
 
-Network = PiDiNetConfig
 LOOKED_AT = 32  # labels that are read before training begins
 PREVIEW_PIXELS = 10**6  # larger images are drawn smaller
 

@@ -20,12 +20,10 @@ from pixeldiff import image
 from pixeldiff.data.faces import ORIGINS, People, find_people, read_pairs
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.faces import summarize
-from pixeldiff.models.sphereface import SphereFace, SphereFaceConfig
+from pixeldiff.models.sphereface import SphereFace
 from pixeldiff.nn.margin import MARGINS, annealed
 from pixeldiff.training.tasks.class_images import Batch, Key, as_tensor
 from pixeldiff.training.tasks.images import normalize
-
-Network = SphereFaceConfig
 
 
 @dataclass(frozen=True)

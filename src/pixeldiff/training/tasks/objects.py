@@ -28,13 +28,12 @@ from pixeldiff.inference.objects import choose, fit
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.objects import Detections, GroundTruth, Matches
 from pixeldiff.models import model_config
-from pixeldiff.models.detector import Detector, DetectorConfig, points
+from pixeldiff.models.detector import Detector, points
 from pixeldiff.models.ghostnet import STRIDES, GhostNetConfig
 from pixeldiff.render.detections import draw
 from pixeldiff.training.tasks.images import normalize
 from pixeldiff.training.tasks.object_images import Augmentation, Batch, ObjectCrops, ObjectImages
 
-Network = DetectorConfig | GhostNetConfig
 RADIUS = 1.5  # strides
 LONG_SIDES = ((0.0, 8.0), (2.0, 10.0), (3.0, float("inf")))  # strides, of the objects on each level; they overlap
 SMOOTHING = 0.1
