@@ -27,9 +27,9 @@ import torch
 from numpy.typing import NDArray
 
 from pixeldiff import _native, image
-from pixeldiff.detector import EdgeDetector
 from pixeldiff.export.onnx import export_onnx
 from pixeldiff.inference.backends import NativeNetwork
+from pixeldiff.inference.edges import EdgeNetwork
 from pixeldiff.jobs.bench import synthetic_image
 from pixeldiff.machine import describe
 from pixeldiff.models import create_model
@@ -56,8 +56,8 @@ def files(name: str, folder: Path) -> tuple[PiDiNet, Path, Path]:
 
 def baselines(trained: Path, graph: Path, threads: int) -> dict[str, Contender]:
     found: dict[str, Contender] = {
-        "native": EdgeDetector(trained, threads).network.run,
-        "onnxruntime": EdgeDetector(graph, threads).network.run,
+        "native": EdgeNetwork(trained, threads).backend.run,
+        "onnxruntime": EdgeNetwork(graph, threads).backend.run,
     }
     try:
         import openvino
@@ -153,7 +153,7 @@ def agreement(names: Iterable[str], images: Path, count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             model, trained, graph = files(name, Path(folder))
-            other = EdgeDetector(graph, 1).network
+            other = EdgeNetwork(graph, 1).backend
             worst: dict[str, float] = {}
             for place, photo in enumerate(photos):
                 pixels = image.load(photo)

@@ -20,9 +20,8 @@ import av
 import numpy as np
 from PIL import Image
 
-from pixeldiff import EdgeDetector
+from pixeldiff.inference.edges import EdgeNetwork
 from pixeldiff.jobs.video import detect_video
-from pixeldiff.render.drawing import Options
 
 PHOTO = Path(__file__).parents[1] / "docs/images/coffee.jpg"
 
@@ -47,10 +46,10 @@ def memory_mb() -> float:
     return round(pages * resource.getpagesize() / 1e6, 1)
 
 
-def network_rate(detector: EdgeDetector, frames: list[np.ndarray], streams: int) -> float:
+def network_rate(network: EdgeNetwork, frames: list[np.ndarray], streams: int) -> float:
     with ThreadPoolExecutor(streams) as workers:
         start = time.perf_counter()
-        list(workers.map(detector, frames))
+        list(workers.map(network, frames))
         return len(frames) / (time.perf_counter() - start)
 
 
@@ -62,7 +61,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     streams = len(os.sched_getaffinity(0))
-    detector = EdgeDetector(arguments.weights, threads=1)
+    network = EdgeNetwork(arguments.weights, threads=1)
     memory: list[float] = []
 
     def sample(done: int, total: int | None) -> None:
@@ -73,10 +72,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mp4"
         frames = make_clip(clip, arguments.frames, tuple(arguments.size))
-        network_rate(detector, frames[:4], streams)  # warm-up
+        network_rate(network, frames[:4], streams)  # warm-up
         for _ in range(arguments.rounds):
-            alone = network_rate(detector, frames, streams)
-            report = detect_video(detector, clip, Path(folder) / "out.mp4", Options(), streams=streams, progress=sample)
+            alone = network_rate(network, frames, streams)
+            report = detect_video(network, clip, Path(folder) / "out.mp4", streams=streams, progress=sample)
             video = report.frames / report.seconds
             rounds.append(
                 {"network_fps": round(alone, 2), "video_fps": round(video, 2), "share": round(video / alone, 3)}
@@ -85,7 +84,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "model": detector.name,
+                "model": network.name,
                 "size": list(arguments.size),
                 "frames": arguments.frames,
                 "streams": streams,

@@ -9,20 +9,46 @@ from typing import Any
 import numpy as np
 import torch
 
-from pixeldiff import EdgeDetector, weights
+from pixeldiff import image as images
+from pixeldiff import weights
 from pixeldiff.compat.controlnet import PREPROCESS, PidiNetDetector
-from pixeldiff.detector import DEFAULT, TASK
-from pixeldiff.render.drawing import Options
+from pixeldiff.inference.edges import DEFAULT, TASK, EdgeNetwork, Look
+from pixeldiff.options import Choice, Flag, Number, Option, build, options_of
+from pixeldiff.render.drawing import Drawing, draw, levels
+
+OPTIONS = {option.name: option for option in options_of(Look, Drawing, front="node")}
+_LARGEST = 16384
 
 
 @lru_cache(maxsize=4)
 def _detector(model: str, preprocess: str) -> PidiNetDetector:
-    """Kept between runs."""
-    return PidiNetDetector(EdgeDetector(model), preprocess)
+    """Open a model, and keep it between runs."""
+    return PidiNetDetector(EdgeNetwork(model), preprocess)
+
+
+def _widget(option: Option) -> tuple[Any, dict[str, Any]]:
+    """Describe an option as ComfyUI does; for a number that may be none, 0 is none."""
+    kind, info = option.kind, {"default": option.default, "tooltip": option.help}
+    if isinstance(kind, Flag):
+        return "BOOLEAN", info
+    if isinstance(kind, Choice):
+        return [choice for choice in kind.choices if choice != "transparent"], info  # IMAGE has three channels
+    if isinstance(kind, Number):
+        low = 0 if kind.none else kind.low
+        info |= {"default": option.default or 0, "min": low, "max": min(kind.high, _LARGEST)}
+        return ("INT", info | {"step": 1}) if kind.whole else ("FLOAT", info | {"step": 0.01})
+    return "STRING", info | {"default": kind.text(option.default)}
+
+
+def _value(option: Option, widget: Any) -> Any:
+    """Convert what a widget holds to an option's value."""
+    if isinstance(option.kind, Number) and option.kind.none and widget == 0:
+        return None
+    return option.parse(widget) if isinstance(widget, str) else widget
 
 
 class PixeldiffEdges:
-    """Edge maps of the images' own size."""
+    """Edge maps of the images' size."""
 
     CATEGORY = "image/preprocessors"
     RETURN_TYPES = ("IMAGE",)
@@ -36,29 +62,26 @@ class PixeldiffEdges:
                 "image": ("IMAGE",),
                 "model": (list(weights.shipped(TASK)), {"default": DEFAULT}),
                 "preprocess": (list(PREPROCESS), {"default": PREPROCESS[0]}),
-                "thin": ("BOOLEAN", {"default": False}),
-                "threshold": ("FLOAT", {"default": 0.0, "min": 0.0, "max": 1.0, "step": 0.01}),
-                "invert": ("BOOLEAN", {"default": False}),
             },
-            # Not required, so that workflows saved without it still run.
-            "optional": {"size": ("INT", {"default": 0, "min": 0, "max": 16384, "step": 64})},
+            # Optional, so that workflows saved before an option was added still run.
+            "optional": {name: _widget(option) for name, option in OPTIONS.items()},
         }
 
     def detect(
-        self,
-        image: torch.Tensor,
-        model: str = DEFAULT,
-        preprocess: str = PREPROCESS[0],
-        thin: bool = False,
-        threshold: float = 0.0,
-        invert: bool = False,
-        size: int = 0,
+        self, image: torch.Tensor, model: str = DEFAULT, preprocess: str = PREPROCESS[0], **widgets: Any
     ) -> tuple[torch.Tensor]:
-        """A threshold of 0 leaves the map soft; `size` is the longer side the network sees, 0 leaves it the choice."""
-        batch = np.clip(image.detach().cpu().float().numpy(), 0, 1)
-        options = Options(thin=thin, threshold=threshold or None, invert=invert)
-        maps = _detector(model, preprocess).maps(list(batch), thin=thin, size=size or None)
-        edges = np.stack([options.finish(one) for one in maps])
+        """Detect and draw the edges of a batch; `widgets` are the optional inputs."""
+        batch = list(np.clip(image.detach().cpu().float().numpy(), 0, 1))
+        values = {name: _value(OPTIONS[name], widget) for name, widget in widgets.items()}
+        look, drawing = build(values, Look, Drawing)
+        results = _detector(model, preprocess).detect(batch, look)
+        if drawing.background == "photo":
+            drawn = [
+                draw(result, drawing, images.from_array(photo)) for result, photo in zip(results, batch, strict=True)
+            ]
+            colors = np.stack([np.asarray(one, np.float32) / 255 for one in drawn])
+            return (torch.from_numpy(colors),)
+        edges = np.stack([levels(result, drawing) for result in results])
         return (torch.from_numpy(edges)[..., None].repeat(1, 1, 1, 3),)
 
 

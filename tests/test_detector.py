@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError, _native, image
+from pixeldiff.errors import InputError, OutputError
+from pixeldiff.inference.edges import Look, detect_edges
 from pixeldiff.inference.sizes import DEFAULT_SIZE, input_size, prepare
-from pixeldiff.render.drawing import Options
+from pixeldiff.render.drawing import Drawing, render
 from tests.extras import optional
 
 onnx = optional("onnx")
@@ -45,7 +47,7 @@ def test_equals_the_torch_network(size, write, suffix, rng, tmp_path):
     photo = noise(rng, *size, 3)
     with torch.no_grad():
         logits = model.side_logits(torch.from_numpy(image.normalize(photo, image.MEAN, image.STD))[None])
-    maps = EdgeDetector(tmp_path / f"a.{suffix}")(photo, side_outputs=True)
+    maps = EdgeDetector(tmp_path / f"a.{suffix}")(photo, sides=True)
     assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
     np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
 
@@ -55,7 +57,7 @@ def test_maps_have_the_images_size(size, detector, rng):
     edges = detector(noise(rng, *size, 3))
     assert (edges.shape, edges.dtype) == (size, np.float32)
     assert 0 <= edges.min() <= edges.max() <= 1
-    assert detector(noise(rng, *size, 3), side_outputs=True).shape == (5, *size)
+    assert detector(noise(rng, *size, 3), sides=True).shape == (5, *size)
 
 
 def test_every_kind_of_input_is_the_same_image(detector, rng, tmp_path):
@@ -79,25 +81,25 @@ def test_a_list_of_mixed_sizes_gives_each_its_own_map(detector, rng):
 def test_tiles_make_no_difference(size, graph, rng):
     photo = noise(rng, size[0] // 8 + 1, size[1] // 8 + 1, 3)
     photo = image.resize(photo, size).astype(np.uint8)
-    whole = graph(photo, side_outputs=True)
-    graph.memory_budget = 24 * 8 * 480 * 400
-    tiled = graph(photo, side_outputs=True)
+    whole = graph(photo, sides=True)
+    graph.network.memory_budget = 24 * 8 * 480 * 400
+    tiled = graph(photo, sides=True)
     np.testing.assert_allclose(tiled, whole, atol=2e-4)
     np.testing.assert_array_equal(graph(photo), tiled[-1])
 
 
 def test_strips_of_our_engine_change_nothing_at_all(detector, graph, rng):
     photo = image.resize(noise(rng, 38, 60, 3), (301, 475)).astype(np.uint8)
-    whole = detector(photo, side_outputs=True)
-    np.testing.assert_allclose(graph(photo, side_outputs=True), whole, atol=2e-4)
-    detector.memory_budget = 1
-    np.testing.assert_array_equal(detector(photo, side_outputs=True), whole)
+    whole = detector(photo, sides=True)
+    np.testing.assert_allclose(graph(photo, sides=True), whole, atol=2e-4)
+    detector.network.memory_budget = 1
+    np.testing.assert_array_equal(detector(photo, sides=True), whole)
     np.testing.assert_array_equal(detector(photo), whole[-1])
 
 
 def test_the_engine_is_that_of_the_file_or_the_one_asked_for(detector, graph, edge_weights, edge_onnx, monkeypatch):
-    assert (detector.engine, graph.engine) == ("native", "onnx")
-    assert EdgeDetector("tiny", engine="native").engine == "native"
+    assert (detector.network.engine, graph.network.engine) == ("native", "onnx")
+    assert EdgeDetector("tiny", engine="native").network.engine == "native"
     for model, arguments, says in (
         (edge_weights, {"engine": "onnx"}, r"runs \.onnx files.*pixeldiff export small-random --to small-random\.onnx"),
         (edge_onnx, {"engine": "native"}, r"runs \.safetensors files, not small-random\.onnx"),
@@ -120,7 +122,7 @@ def test_reach_of_tiles_is_the_networks():
 
 def test_flip_averages_with_the_mirror_image(detector, rng):
     image = noise(rng, 40, 61, 3)
-    for scales in (None, (0.5, 1.5)):
+    for scales in ((1.0,), (0.5, 1.5)):
         mirrored = detector(np.ascontiguousarray(image[:, ::-1]), scales=scales)[:, ::-1]
         expected = (detector(image, scales=scales) + mirrored) / 2
         np.testing.assert_allclose(detector(image, scales=scales, flip=True), expected, atol=1e-5)
@@ -133,7 +135,7 @@ def test_scales_average_the_maps(detector, rng):
     expected = [image.resize(detector(one), (40, 61)) for one in (half, photo, large)]
     np.testing.assert_allclose(detector(photo, scales=(0.5, 1, 1.5)), np.mean(expected, axis=0), atol=1e-5)
     for bad in ((), (0,), (-1, 1), (9,), 1.0, "no", [None]):
-        with pytest.raises(UserError, match="scales are factors"):
+        with pytest.raises(UserError, match="invalid scales"):
             detector(photo, scales=bad)
 
 
@@ -141,7 +143,7 @@ def test_thin_is_the_benchmarks_suppression(detector, rng):
     from pixeldiff.edgemap import nms
 
     image = noise(rng, 40, 50, 3)
-    np.testing.assert_array_equal(detector(image, thin=True), nms(detector(image)))
+    np.testing.assert_array_equal(detector(image, nms=True), nms(detector(image)))
 
 
 def test_one_detector_serves_several_threads(detector, rng):
@@ -184,8 +186,10 @@ def test_arguments_of_the_session(edge_onnx):
         EdgeDetector(edge_onnx, threads=0)
     with pytest.raises(UserError, match="streams is at least 1"):
         EdgeDetector(edge_onnx, streams=0)
-    assert EdgeDetector(edge_onnx, streams=4).memory_budget == EdgeDetector(edge_onnx).memory_budget // 4
-    assert EdgeDetector(edge_onnx, providers=["CPUExecutionProvider"]).network.session.get_providers() == [
+    assert (
+        EdgeDetector(edge_onnx, streams=4).network.memory_budget == EdgeDetector(edge_onnx).network.memory_budget // 4
+    )
+    assert EdgeDetector(edge_onnx, providers=["CPUExecutionProvider"]).network.backend.session.get_providers() == [
         "CPUExecutionProvider"
     ]
 
@@ -194,12 +198,12 @@ def test_arguments_of_the_session(edge_onnx):
 def test_the_budget_follows_the_machine(memory, budget, edge_onnx, monkeypatch):
     size = {"SC_PAGE_SIZE": 10**6, "SC_PHYS_PAGES": memory}
     monkeypatch.setattr("os.sysconf", size.get)
-    assert EdgeDetector(edge_onnx).memory_budget == budget * 10**6
+    assert EdgeDetector(edge_onnx).network.memory_budget == budget * 10**6
 
 
 def test_a_file_without_a_recipe_for_tiles_is_explained(graph, rng):
-    graph.metadata.pop("tiles")
-    graph.memory_budget = 1
+    graph.network.metadata.pop("tiles")
+    graph.network.memory_budget = 1
     with pytest.raises(UserError, match="export its weights again"):
         graph(noise(rng, 40, 40, 3))
 
@@ -210,33 +214,33 @@ def test_tiles_on_a_real_image_with_trained_weights(data, tmp_path):
     detector = EdgeDetector(tmp_path / "a.onnx")
     source = sorted((data / "BSDS500/images/test").glob("*.jpg"))[0]
     whole = detector(source)
-    detector.memory_budget = 24 * 20 * 260 * 260
+    detector.network.memory_budget = 24 * 20 * 260 * 260
     assert np.abs(detector(source) - whole).max() < 1e-3
 
 
 def test_large_images_are_seen_smaller_and_maps_come_back_large(detector, rng):
     photo = image.resize(noise(rng, 30, 40, 3), (120, 161)).astype(np.uint8)
-    edges = detector(photo, size=80)
+    edges = detector(photo, max_size=80)
     assert edges.shape == (120, 161)
     small = image.reduce(photo, (60, 80))
     np.testing.assert_array_equal(edges, image.resize(detector(small), (120, 161)))
-    np.testing.assert_allclose(detector(photo / 255, size=80), edges, atol=0.02)
-    np.testing.assert_array_equal(detector(photo, size=161), detector(photo))
-    np.testing.assert_array_equal(detector(photo, size="full"), detector(photo))
-    np.testing.assert_array_equal(detector([photo, small], size=80)[0], edges)
-    assert detector(photo, size=80, side_outputs=True, thin=True).shape == (5, 120, 161)
+    np.testing.assert_allclose(detector(photo / 255, max_size=80), edges, atol=0.02)
+    np.testing.assert_array_equal(detector(photo, max_size=161), detector(photo))
+    np.testing.assert_array_equal(detector(photo, max_size=None), detector(photo))
+    np.testing.assert_array_equal(detector([photo, small], max_size=80)[0], edges)
+    assert detector(photo, max_size=80, sides=True, nms=True).shape == (5, 120, 161)
 
 
 def test_the_size_that_is_seen():
-    assert input_size((3000, 4000), None) == (DEFAULT_SIZE * 3 // 4, DEFAULT_SIZE)
+    assert input_size((3000, 4000)) == (DEFAULT_SIZE * 3 // 4, DEFAULT_SIZE)
     assert input_size((DEFAULT_SIZE + 1, DEFAULT_SIZE + 1)) == (DEFAULT_SIZE, DEFAULT_SIZE)
     assert input_size((4000, 3000), 481) == (481, 361)
-    assert input_size((3000, 4000), "full") == (3000, 4000)
+    assert input_size((3000, 4000), None) == (3000, 4000)
     assert input_size((321, 481), 1000) == input_size((321, 481)) == (321, 481)
     assert input_size((DEFAULT_SIZE, 7)) == (DEFAULT_SIZE, 7)
     assert input_size((1, 30000), np.int64(100)) == (1, 100)
     for bad in (0, 15, -1, 2.5, "all", True):
-        with pytest.raises(UserError, match="size is the longer side"):
+        with pytest.raises(UserError, match="invalid max_size"):
             input_size((9, 9), bad)
 
 
@@ -311,39 +315,38 @@ def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx)
 
 
 def test_prints_itself(edge_onnx):
-    shown = repr(EdgeDetector(edge_onnx, threads=1, streams=2, size="full"))
-    assert shown == f"EdgeDetector({EdgeDetector(edge_onnx).name!r}, threads=1, streams=2, size='full')"
-    assert f"size={DEFAULT_SIZE}" in repr(EdgeDetector(edge_onnx))
+    shown = repr(EdgeDetector(edge_onnx, threads=1, streams=2, max_size=None))
+    assert shown == f"EdgeDetector({EdgeDetector(edge_onnx).name!r}, max_size=None, threads=1, streams=2)"
+    assert f"max_size={DEFAULT_SIZE}" in repr(EdgeDetector(edge_onnx))
 
 
 def test_pickled_and_back(edge_onnx, rng, monkeypatch, tmp_path):
     monkeypatch.chdir(edge_onnx.parent)
-    detector = EdgeDetector(edge_onnx.name, threads=1, streams=3, size=32)
-    detector.memory_budget = 10**8
+    detector = EdgeDetector(edge_onnx.name, threads=1, streams=3, max_size=32)
+    detector.network.memory_budget = 10**8
     stored = pickle.dumps(detector)
     monkeypatch.chdir(tmp_path)
     again = pickle.loads(stored)
-    assert (repr(again), again.memory_budget) == (repr(detector), 10**8)
+    assert (repr(again), again.network.memory_budget) == (repr(detector), 10**8)
     image = noise(rng, 40, 50, 3)
     np.testing.assert_array_equal(again(image), detector(image))
 
 
 def test_shipped_weights_are_pickled_by_name():
     detector = EdgeDetector("tiny", threads=1)
-    assert str(detector.path.parent).encode() not in pickle.dumps(detector)
-    assert pickle.loads(pickle.dumps(detector)).path == detector.path
+    assert str(detector.network.path.parent).encode() not in pickle.dumps(detector)
+    assert pickle.loads(pickle.dumps(detector)).network.path == detector.network.path
 
 
-def test_threshold_and_invert(detector, rng):
+def test_threshold(detector, rng):
     image = noise(rng, 40, 50, 3)
     edges = detector(image)
     level = float(np.median(edges))
     np.testing.assert_array_equal(detector(image, threshold=level), edges >= level)
-    np.testing.assert_array_equal(detector(image, invert=True), 1 - edges)
-    both = detector([image], threshold=level, invert=True, side_outputs=True)[0]
-    np.testing.assert_array_equal(both[-1], edges < level)
+    maps = detector([image], threshold=level, sides=True)[0]
+    np.testing.assert_array_equal(maps[-1], edges >= level)
     for bad in (-0.1, 2, np.nan, "a"):
-        with pytest.raises(UserError, match="threshold is a number from 0 to 1"):
+        with pytest.raises(UserError, match="invalid threshold"):
             detector(image, threshold=bad)
 
 
@@ -351,40 +354,54 @@ def test_threshold_and_invert(detector, rng):
 def test_saved_as_the_command_does(name, detector, rng, tmp_path):
     photo = image.resize(noise(rng, 8, 10, 3), (40, 50)).astype(np.uint8)
     Image.fromarray(photo).save(tmp_path / "photo.png")
-    given = {"thin": True, "threshold": 0.3, "invert": True}
-    detector.save(tmp_path / "photo.png", tmp_path / name, **given)
-    options = Options(name[2:].lower(), **given)
-    assert (tmp_path / name).read_bytes() == options.encode(detector(photo, thin=True))
-    with pytest.raises(UserError, match=r"written as png.*not 'gif'"):
+    options = {"threshold": 0.3, "background": "white"}
+    assert detector.save(tmp_path / "photo.png", tmp_path / name, nms=True, **options) == tmp_path / name
+    result = detect_edges(detector.network, photo, Look(nms=True))
+    assert (tmp_path / name).read_bytes() == render(result, Drawing(name[2:].lower(), **options))
+    with pytest.raises(OutputError, match="gif"):
         detector.save(photo, tmp_path / "a.gif")
+    with pytest.raises(InputError, match="unknown option 'thin'"):
+        detector.save(photo, tmp_path / "a.png", thin=True)
+    with pytest.raises(InputError, match="transparent"):
+        detector.save(photo, tmp_path / "a.jpg", background="transparent")
+
+
+def test_draws_what_it_saves(detector, rng, tmp_path):
+    photo = noise(rng, 40, 50, 3)
+    for background in ("black", "white", "transparent", "photo"):
+        drawn = detector.draw(photo, background=background, threshold=0.4)
+        detector.save(photo, tmp_path / "a.png", background=background, threshold=0.4)
+        saved = Image.open(tmp_path / "a.png")
+        assert saved.mode == drawn.mode
+        np.testing.assert_array_equal(np.asarray(saved), np.asarray(drawn))
 
 
 def test_a_large_image_may_be_let_go_before_the_network_runs(detector, rng):
     image = noise(rng, 90, 120, 3)
     seen = prepare(image, 60)
     assert (seen.image.shape, seen.size) == ((45, 60, 3), (90, 120))
-    np.testing.assert_array_equal(detector(seen), detector(image, size=60))
+    np.testing.assert_array_equal(detector(seen), detector(image, max_size=60))
 
 
 def test_maps_are_enlarged_in_bands(detector, rng):
     photo = noise(rng, 600, 40, 3)
     small = detector(image.reduce(photo, (100, 7)))
-    np.testing.assert_array_equal(detector(photo, size=100), image.resize(small, (600, 40)))
+    np.testing.assert_array_equal(detector(photo, max_size=100), image.resize(small, (600, 40)))
 
 
 def test_memory_goes_back_after_a_large_run(graph, rng, monkeypatch):
     image = noise(rng, 40, 50, 3)
-    before = graph(image, side_outputs=True)
+    before = graph(image, sides=True)
     monkeypatch.setattr("pixeldiff.inference.backends._SHRINK_PIXELS", 1)
-    np.testing.assert_array_equal(graph(image, side_outputs=True), before)
+    np.testing.assert_array_equal(graph(image, sides=True), before)
 
 
 def test_thin_lines_of_a_reduced_image_stay_thin_and_whole(detector, monkeypatch):
     """A ring, as the network would give it at a quarter of the size."""
     rows, columns = np.mgrid[:75, :100]
     ring = np.exp(-((np.hypot(rows - 37, columns - 50) - 25) ** 2) / 4).astype(np.float32)
-    monkeypatch.setattr(detector, "_at_scales", lambda *_: ring[None, None])
-    thin = detector(np.zeros((300, 401, 3), np.uint8), size=100, thin=True)
+    monkeypatch.setattr(detector.network, "run", lambda *_: ring[None, None])
+    thin = detector(np.zeros((300, 401, 3), np.uint8), max_size=100, nms=True)
     on = np.ascontiguousarray(thin > 0.5)
     assert on.sum() <= 1.1 * _native.thin(on.view(np.uint8)).sum()
     radius = np.hypot(*(np.argwhere(on) + 0.5 - (150, 202)).T)

@@ -7,7 +7,6 @@ from pixeldiff import _native, image
 from pixeldiff.edgemap import nms, thin, to_8_bit, to_16_bit, to_float, to_mask
 from pixeldiff.errors import UserError
 from pixeldiff.metrics.edges import crispness, evaluate_image
-from pixeldiff.render.drawing import Options
 from pixeldiff.render.vector import lines
 
 # Every function that takes an edge map.
@@ -19,7 +18,6 @@ TAKE_MAPS = {
     "crispness": crispness,
     "evaluate_image": lambda edge_map: evaluate_image(edge_map, [np.eye(*edge_map.shape, dtype=bool)]),
     "lines": lambda edge_map: list(lines(edge_map, 0.2, 1.0)),
-    **{name: Options(name).encode for name in ("png", "png16", "jpg", "webp", "svg", "npy", "mat")},
 }
 
 

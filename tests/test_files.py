@@ -99,7 +99,7 @@ def test_files_are_found_by_the_suffixes_that_count(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "ours"),
     [
-        ("a.edges.png", b"..pixeldiff detect --model tiny --thin..", True),
+        ("a.edges.png", b"..pixeldiff detect --model tiny --nms..", True),
         ("a.edges.webp", b"." * 10**5 + b"pixeldiff detect --model tiny", True),  # where WebP has it
         ("a.edges.mp4", b"pixeldiff detect --model tiny" + b"." * 10**5, True),
         ("a.edges.npy", b"", True),  # holds numbers only

@@ -15,7 +15,7 @@ import pixeldiff
 
 ROOT = Path(pixeldiff.__file__).parent
 LIGHT = (
-    *("errors", "machine", "files", "addresses", "edgemap", "image", "figures", "parallel", "tasks"),
+    *("errors", "machine", "files", "addresses", "edgemap", "options", "image", "figures", "parallel", "tasks"),
     *("data", "metrics", "weights", "inference", "render", "detector", "jobs", "evaluation", "robustness"),
 )
 TORCH = ("nn", "models", "training", "export", "analysis")

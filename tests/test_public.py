@@ -21,7 +21,7 @@ import torch
 from pixeldiff import EdgeDetector, Settings, create_model, evaluate_edges, fuse, load_model, save_model
 
 detector = EdgeDetector("tiny", threads=1)
-edges = detector("photo.jpg", size=640)
+edges = detector("photo.jpg", max_size=640)
 maps: list[object] = [*detector(("a.jpg", b"")), detector(Path("b.jpg")), detector(torch.zeros(3, 9, 9))]
 detector.save(np.zeros((9, 9)), "edges.png")
 reveal_type(edges)

@@ -84,7 +84,7 @@ def panels() -> Iterator[tuple[str, Image.Image]]:
     yield "thin lines", Image.fromarray(255 - to_8_bit(nms(edges)))
     yield "vector lines", vector(edges)
     yield "classes by 1-bit kernels", classes(coffee)
-    yield "edges over a photo", over_photo(nms(whiskers), np.asarray(cat), dark=False)
+    yield "edges over a photo", over_photo(nms(whiskers), np.asarray(cat))
     yield "boxes round objects", boxes(astronaut)
     yield "a face, found and aligned", face(astronaut)
 

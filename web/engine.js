@@ -1,7 +1,7 @@
 // Where the edges come from on a page without a server: our own engine in a worker. Nothing is uploaded.
 //
 // The interface is that of src/pixeldiff/serve/page/engine.js.
-import { reduce, resize, seenSize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
+import { inputSize, reduce, resize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
 
 export const promise = "Edges of an image, found on your own machine. Nothing is uploaded.";
 export const canVector = false;
@@ -33,16 +33,16 @@ export function models() {
   return list;
 }
 
-export async function edges(blob, { model, thin, size }, bitmap) {
+export async function edges(blob, { model, nms, max_size }, bitmap) {
   const { width, height } = bitmap;
-  const [rows, columns] = seenSize(height, width, size);
+  const [rows, columns] = inputSize(height, width, max_size);
   if (rows * columns > MOST_PIXELS) {
     throw new Error(`a browser's memory is enough for ${MOST_PIXELS / 1e6} megapixels; let the network see less`);
   }
   let pixels = pixelsOf(bitmap);
   if (rows !== height || columns !== width) pixels = reduce(pixels, height, width, rows, columns);
   const own = await ran({ model, pixels, rows, columns });
-  const map = (thin ? thinLines : resize)(own, rows, columns, height, width);
+  const map = (nms ? thinLines : resize)(own, rows, columns, height, width);
   return { width, height, map, seen: [columns, rows] };
 }
 

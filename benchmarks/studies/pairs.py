@@ -48,7 +48,7 @@ class Study(NamedTuple):
 
 def edge_tables(weights: Path, data: str, split: str) -> list[Any]:
     truths = bsds.find_split(find_root(data, bsds.ORIGIN), split)
-    detector = EdgeDetector(weights, threads=1, size="full")
+    detector = EdgeDetector(weights, threads=1, max_size=None)
     maps = {name: DetectedMap(detector, one.image, "") for name, one in truths.items() if one.image}
     return [one.counts for one in evaluate_edges(maps, truths, threads=1).images.values()]
 

@@ -25,7 +25,7 @@ from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarize
 
 FACTORS = (1, 2, 3, 4)
-SIZES: tuple[int | str, ...] = ("full", 1500, 1000, 800, 640, 481)
+SIZES: tuple[int | str, ...] = ("none", 1500, 1000, 800, 640, 481)
 
 
 def enlarged(photo: image.ImageArray, factor: int) -> image.ImageArray:
@@ -40,20 +40,20 @@ def reduced_map(edges: image.FloatMap, size: tuple[int, int]) -> image.FloatMap:
 
 
 def measure(
-    detector: EdgeDetector, data: Path, split: str, every: int, sizes: Sequence[int | str]
+    detector: EdgeDetector, data: Path, split: str, every: int, sizes: Sequence[int | None]
 ) -> list[dict[str, Any]]:
     truths = find_ground_truth(data / "groundTruth" / split)
     names = sorted(truths)[::every]
-    counts: dict[tuple[int, int | str], list[Counts]] = {}
+    counts: dict[tuple[int, int | None], list[Counts]] = {}
     for name in names:
         photo = image.read(data / "images" / split / f"{name}.jpg")
         masks = truths[name].load()
         for factor in FACTORS:
             large = enlarged(photo, factor)
             for size in sizes:
-                if size != "full" and int(size) >= max(large.shape):
-                    continue  # the same as full
-                edges = reduced_map(detector(large, size=size), photo.shape[:2])
+                if size is not None and size >= max(large.shape):
+                    continue  # the same as all pixels
+                edges = reduced_map(detector(large, max_size=size), photo.shape[:2])
                 counts.setdefault((factor, size), []).append(evaluate_image(edges, masks))
     rows = []
     for (factor, size), own in counts.items():
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    sizes = [int(size) if size.isdecimal() else size for size in given.sizes]
+    sizes = [None if size == "none" else int(size) for size in given.sizes]
     rows = measure(EdgeDetector(given.model, threads=given.threads), given.data, given.split, given.every, sizes)
     report = {"machine": describe(given.threads, Path(__file__)), "rows": rows}
     for row in rows:

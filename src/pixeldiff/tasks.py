@@ -30,7 +30,7 @@ TASKS = {
             "edges",
             ".safetensors",
             {"ods": "ODS {:.3f}", "ois": "OIS {:.3f}", "ap": "AP {:.3f}"},
-            "pixeldiff.detector:EdgeDetector",
+            "pixeldiff.inference.edges:EdgeNetwork",
         ),
         Task(
             "classes",

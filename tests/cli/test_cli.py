@@ -39,12 +39,12 @@ def test_help_lists_the_commands():
     ("arguments", "says"),
     [
         (["detekt"], "No such command 'detekt'"),
-        (["detct", "a b.jpg", "--thin"], "did you mean: pixeldiff detect 'a b.jpg' --thin\n"),
-        (["photo.jpg", "--thin"], "did you mean: pixeldiff detect photo.jpg --thin\n"),
+        (["detct", "a b.jpg", "--nms"], "did you mean: pixeldiff detect 'a b.jpg' --nms\n"),
+        (["photo.jpg", "--nms"], "did you mean: pixeldiff detect photo.jpg --nms\n"),
         (["clip.MP4"], "did you mean: pixeldiff detect clip.MP4\n"),
         (["docs"], "did you mean: pixeldiff detect docs\n"),
         (["frobnicate"], "there are detect, serve, objects, classify"),
-        (["--thin", "photo.jpg"], "options follow the command: pixeldiff detect ... --thin\n"),
+        (["--nms", "photo.jpg"], "options follow the command: pixeldiff detect ... --nms\n"),
         (["detect", "--frobnicate"], "No such option"),
         (["detect"], "Missing argument"),
         (["detect", "x" * 300], "File name too long"),
@@ -104,7 +104,7 @@ def test_shells_complete_commands_files_networks_and_options():
         assert completed(*words) == ["file,ph"]
     assert set(completed("detect", "--model", "ti")) == {"plain,tiny", "plain,tiny-l"}
     assert "plain,bipdc-cifar100" in completed("classify", "--model", "bi")
-    assert completed("detect", "--thi") == ["plain,--thin"]
+    assert completed("detect", "--nm") == ["plain,--nms"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

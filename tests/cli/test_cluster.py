@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_detect_gives_the_same_bytes_and_goes_on_where_it_stopped(
     cluster: None, photos: Path, edge_onnx: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("detect", photos, "--weights", edge_onnx, "--side-outputs")
+    words = ("detect", photos, "--weights", edge_onnx, "--sides")
     here, there = tmp_path / "here", tmp_path / "there"
     assert run(*words, "-o", here) == 1
     capfd.readouterr()
@@ -172,7 +172,7 @@ def test_from_store_to_store(cluster: None, photos: Path, edge_onnx: Path, tmp_p
 
     for one in photos.rglob("*.*"):
         addresses.write(parse(f"s3://images/in/{one.relative_to(photos).as_posix()}{s3}"), one.read_bytes())
-    words = ("--weights", edge_onnx, "--thin")
+    words = ("--weights", edge_onnx, "--nms")
     assert run("detect", photos, "-o", tmp_path / "here", *words) == 1
     out = f"s3://images/out{s3}"
     assert run("detect", f"s3://images/in{s3}", "-o", out, *words, "--cluster") == 1

@@ -90,8 +90,8 @@ def test_mistakes_are_one_line(run, photos, tmp_path) -> None:
         ((photos, photos), "among its images"),
         ((tmp_path / "no", tmp_path / "maps"), "no folder of images"),
         ((tmp_path, tmp_path / "maps", "--only", tmp_path / "no.txt"), "no list"),
-        ((photos, tmp_path / "maps", "--scales", "1,2x"), "no list of numbers"),
-        ((photos, tmp_path / "maps", "--scales", "0,1"), "scales are factors"),
+        ((photos, tmp_path / "maps", "--scales", "1,2x"), "expected one or more numbers"),
+        ((photos, tmp_path / "maps", "--scales", "0,1"), "each a number above 0"),
     ):
         code, out, err = run(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)

@@ -205,19 +205,19 @@ def test_options_of_the_map(run, photo, edge_weights):
     plain = EdgeDetector(edge_weights)
     edges = plain(photo)
     middle = float(np.median(edges))
-    np.testing.assert_allclose(saved("--invert"), 1 - edges, atol=1e-6)
+    np.testing.assert_allclose(saved("--background", "white"), 1 - edges, atol=1e-6)
     np.testing.assert_array_equal(saved("--threshold", middle), edges >= middle)
-    thin = plain(photo, thin=True)
-    np.testing.assert_allclose(saved("--thin"), thin, atol=1e-6)
-    np.testing.assert_array_equal(saved("--thin", "--threshold", middle), guo_hall(thin >= middle))
-    np.testing.assert_allclose(saved("--multi-scale"), plain(photo, scales=(0.5, 1, 1.5)), atol=1e-6)
+    thin = plain(photo, nms=True)
+    np.testing.assert_allclose(saved("--nms"), thin, atol=1e-6)
+    np.testing.assert_array_equal(saved("--nms", "--threshold", middle), guo_hall(thin >= middle))
+    np.testing.assert_allclose(saved("--scales", "0.5,1,1.5"), plain(photo, scales=(0.5, 1, 1.5)), atol=1e-6)
     np.testing.assert_allclose(saved("--flip"), plain(photo, flip=True), atol=1e-6)
     np.testing.assert_allclose(saved("--threads", 1), edges, atol=1e-6)
 
 
 def test_side_outputs_are_files_of_their_own(run, photo, edge_weights):
-    assert run(photo, "--side-outputs", "--format", "npy")[0] == 0
-    maps = EdgeDetector(edge_weights)(photo, side_outputs=True)
+    assert run(photo, "--sides", "--format", "npy")[0] == 0
+    maps = EdgeDetector(edge_weights)(photo, sides=True)
     names = [f"photo.edges.side_{k}.npy" for k in (1, 2, 3, 4)] + ["photo.edges.npy"]
     for name, expected in zip(names, maps, strict=True):
         np.testing.assert_allclose(np.load(photo.with_name(name)), expected, atol=1e-6)
@@ -226,10 +226,10 @@ def test_side_outputs_are_files_of_their_own(run, photo, edge_weights):
 def test_side_outputs_replace_nothing_unasked(run, photo):
     mine = photo.with_name("photo.edges.side_1.png")
     mine.write_bytes(b"mine")
-    code, _, error = run(photo, "--side-outputs")
+    code, _, error = run(photo, "--sides")
     assert (code, mine.read_bytes()) == (2, b"mine")
     assert "--overwrite" in error
-    assert run(photo, "--side-outputs", "--overwrite")[0] == 0
+    assert run(photo, "--sides", "--overwrite")[0] == 0
     assert mine.read_bytes() != b"mine"
 
 
@@ -324,13 +324,13 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
         "exclude each other": [photo, "--model", "tiny"],
         "'bmp' is not one of": [photo, "--format", "bmp"],
-        "16 or more, or 'full', not 3": [photo, "--size", "3"],
-        "or 'full', not 'big'": [photo, "--size", "big"],
-        "needs png, webp, svg": [photo, "--format", "jpg", "--ground", "transparent"],
-        "needs png, jpg, webp": [photo, "-o", tmp_path / "x.npy", "--ground", "photo"],
-        "is not in the range": [photo, "--threshold", "2"],
-        "nan is no number": [photo, "--threshold", "nan"],
-        "inf is no number": [photo, "--format", "svg", "--tolerance", "inf"],
+        "a whole number of at least 16 or none": [photo, "--max-size", "3"],
+        "invalid value 'big'": [photo, "--max-size", "big"],
+        "formats png, webp, svg": [photo, "--format", "jpg", "--background", "transparent"],
+        "formats png, jpg, webp": [photo, "-o", tmp_path / "x.npy", "--background", "photo"],
+        "from 0 to 1 or none": [photo, "--threshold", "2"],
+        "invalid value 'nan'": [photo, "--threshold", "nan"],
+        "invalid value 'inf'": [photo, "--format", "svg", "--tolerance", "inf"],
         "- is stdin; give it alone": ["-"],
         "give it alone, and with -o FILE": ["-", photo, "-o", tmp_path],
         "or with -o - for stdout": ["-", "-o", tmp_path],
@@ -397,10 +397,10 @@ def test_large_images_are_reduced_and_told(run, tmp_path, rng, edge_weights):
     height, width = input_size((30, 2000))
     told = f"shrunk 2 images, up to 2000x30 to {width}x{height} for detection; --max-size none uses all pixels"
     assert err == f"note: {told}\n"
-    for size, given in (("full", "full"), (600, 600)):
-        code, _, err = run(tmp_path / "b.png", "--size", size, "--format", "npy", "--overwrite")
+    for size, given in (("none", None), (600, 600)):
+        code, _, err = run(tmp_path / "b.png", "--max-size", size, "--format", "npy", "--overwrite")
         assert (code, err) == (0, "")
-        expected = EdgeDetector(edge_weights)(tmp_path / "b.png", size=given)
+        expected = EdgeDetector(edge_weights)(tmp_path / "b.png", max_size=given)
         np.testing.assert_allclose(np.load(tmp_path / "b.edges.npy"), expected, atol=1e-6)
 
 
@@ -409,7 +409,7 @@ def test_images_too_large_for_their_result_are_told_before_the_network_runs(run,
     for says, options in {
         "webp files have at most 16383": ["--format", "webp"],
         "jpg files have at most 65500": ["-o", tmp_path / "x.jpg"],
-        "thin lines and svg files have at most 65535": ["--thin"],
+        "thin lines and svg files have at most 65535": ["--nms"],
         "svg files have at most 65535 pixels": ["--format", "svg"],
     }.items():
         code, _, err = run(tmp_path / "long.png", *options)
@@ -443,46 +443,46 @@ def test_other_options_than_those_of_a_kept_result_are_told(run, photo, album):
     command = "pixeldiff detect --model small-random"
     for suffix in ("png", "webp", "jpg", "svg"):
         result = photo.with_name(f"photo.edges.{suffix}")
-        extra = " --tolerance 1 --min-length 0 --stroke 1" if suffix == "svg" else ""
+        extra = {"png": "", "svg": " --nms --format svg"}.get(suffix, f" --format {suffix}")
         assert run(photo, "--format", suffix)[2] == ""
         assert run(photo, "--format", suffix)[2] == ""  # kept, and it is what was asked for
-        code, out, err = run(photo, "--format", suffix, "--thin", "--threshold", "0.5")
+        code, out, err = run(photo, "--format", suffix, "--nms", "--threshold", "0.5")
         assert (code, out) == (0, f"{result} already exists, skipped (--overwrite replaces it)\n")
         kept = f"warning: {result} made with other options ({command}{extra}), skipped; --overwrite replaces results"
         assert err == kept + "\n"
-        assert run(photo, "--format", suffix, "--thin", "--threshold", "0.5", "--overwrite")[2] == ""
-        assert "--thin --threshold 0.5" in run(photo, "--format", suffix)[2]
+        assert run(photo, "--format", suffix, "--nms", "--threshold", "0.5", "--overwrite")[2] == ""
+        assert "--threshold 0.5" in run(photo, "--format", suffix)[2]
     assert run(photo, "--format", "png", "--overwrite")[2] == ""
     assert f"({command})" in run(photo, "--format", "png16")[2]  # the same suffix, other levels
     assert run(photo, "--format", "png16", "--overwrite")[2] == ""
     assert run(photo, "--format", "png16")[2] == ""
     assert f"({command} --format png16)" in run(photo)[2]
     run(album)
-    code, out, err = run(album, "--invert", "--json", "-")
+    code, out, err = run(album, "--background", "white", "--json", "-")
     assert err.count("\n") == 1
     assert "a.edges.png and 2 more made with other options" in err
     assert json.loads(out)["results"][0]["made_by"] == command
 
 
-def test_grounds(run, photo, edge_weights):
+def test_backgrounds(run, photo, edge_weights):
     def saved(name, *options):
         assert run(photo, "-o", photo.with_name(name), "--overwrite", *options)[0] == 0
         return Image.open(photo.with_name(name))
 
     edges = EdgeDetector(edge_weights)(photo)
     gray = np.round(255 * edges)
-    for name, dark in (("x.png", False), ("x.png", True), ("x.webp", False)):
-        found = np.asarray(saved(name, "--ground", "transparent", *["--invert"] * dark).convert("RGBA"))
-        np.testing.assert_array_equal(found[..., 3], gray)
-        assert (found[gray > 0][:, :3] == (0 if dark else 255)).all()
+    for name in ("x.png", "x.webp"):
+        drawn = np.asarray(saved(name, "--background", "transparent").convert("RGBA"))
+        np.testing.assert_array_equal(drawn[..., 3], gray)
+        assert (drawn[gray > 0][:, :3] == 0).all()
+    np.testing.assert_allclose(np.asarray(saved("x.png", "--background", "white")), 255 - gray, atol=1)
     image = np.asarray(Image.open(photo)).astype(float)
-    for dark, ink in ((False, (255, 0, 255)), (True, (0, 0, 0))):
-        found = np.asarray(saved("x.png", "--ground", "photo", *["--invert"] * dark))
-        part = gray[..., None] / 255
-        np.testing.assert_allclose(found, image * (1 - part) + np.array(ink) * part, atol=1)
-    drawn = np.asarray(saved("x.png", "--ground", "photo", "--threshold", "0.5"))
+    opacity = gray[..., None] / 255
+    drawn = np.asarray(saved("x.png", "--background", "photo"))
+    np.testing.assert_allclose(drawn, image * (1 - opacity) + np.array((255, 0, 255)) * opacity, atol=1)
+    drawn = np.asarray(saved("x.png", "--background", "photo", "--threshold", "0.5"))
     np.testing.assert_array_equal(drawn[edges < 0.5], image[edges < 0.5])
-    assert saved("x.jpg", "--ground", "photo").mode == "RGB"
+    assert saved("x.jpg", "--background", "photo").mode == "RGB"
 
 
 def test_deep_png(run, photo, edge_weights):
@@ -539,7 +539,7 @@ def test_mat_needs_no_scipy(run, photo, monkeypatch):
 def test_the_command_runs_in_a_process_of_its_own_without_torch(photo, edge_weights):
     script = (
         "import sys, pixeldiff.cli\n"
-        f"try: pixeldiff.cli.main(['detect', {str(photo)!r}, '--thin', '--weights', {str(edge_weights)!r}])\n"
+        f"try: pixeldiff.cli.main(['detect', {str(photo)!r}, '--nms', '--weights', {str(edge_weights)!r}])\n"
         "except SystemExit as stop: code = stop.code\n"
         "slow = {'torch', 'scipy', 'matplotlib', 'rich', 'onnx', 'skimage', 'av', 'importlib.metadata'}\n"
         "heavy = slow & set(sys.modules)\n"

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixeldiff import Classifier, EdgeDetector, UserError, weights
+from pixeldiff import Classifier, UserError, weights
 from pixeldiff.cli import _network
 from pixeldiff.cli._network import find_network, one_of, open_network
+from pixeldiff.inference.edges import EdgeNetwork
 from pixeldiff.jobs.bench import peak_memory_mb
 from tests.extras import optional
 
@@ -17,7 +18,7 @@ save_model = optional("pixeldiff.models.saving").save_model
 
 @pytest.mark.parametrize(
     ("given", "kind", "task"),
-    [("tiny", EdgeDetector, "edges"), ("pidinet_tiny", EdgeDetector, None), ("bipdc-cifar100", Classifier, None)],
+    [("tiny", EdgeNetwork, "edges"), ("pidinet_tiny", EdgeNetwork, None), ("bipdc-cifar100", Classifier, None)],
 )
 def test_a_name_opens_the_shipped_network(given, kind, task):
     with open_network(given, task, threads=1, streams=2) as opened:

@@ -43,7 +43,7 @@ def contents(folder):
         (["detect", "photos/*", "-o", "out", "--json", "photos/instances.json"], "instances.json"),
         (["detect", "c.jpg", "-o", "w.png", "--weights", "net.json", "--json", "net.json"], "net.json"),
         (["detect", "c.jpg", "-o", "linked.png"], "linked.png"),
-        (["detect", "b.side_1.png", "-o", "b.png", "--side-outputs"], "b.side_1.png"),
+        (["detect", "b.side_1.png", "-o", "b.png", "--sides"], "b.side_1.png"),
         (["objects", "c.jpg", "-o", "w.jpg", "--json", "c.jpg"], "c.jpg"),
         (["objects", "names.json", "--no-draw", "--json", "names.json"], "names.json"),
         (["classify", "c.jpg", "--json", "c.jpg"], "c.jpg"),

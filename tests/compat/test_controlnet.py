@@ -11,7 +11,7 @@ from PIL import Image
 from pixeldiff import EdgeDetector, UserError
 from pixeldiff.compat.controlnet import PidiNetDetector
 from pixeldiff.edgemap import to_8_bit
-from pixeldiff.render.drawing import Options
+from pixeldiff.inference.edges import EdgeNetwork, Look
 from tests.extras import optional
 
 torch = optional("torch")
@@ -54,14 +54,14 @@ def test_resolutions_are_the_shorter_side_on_a_grid_of_64(detector, photo, resol
 
 def test_controlnet_preprocessing_is_bgr_without_normalization(edge_weights, photo):
     bgr = photo[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
-    expected = EdgeDetector(edge_weights).network.run(bgr)
+    expected = EdgeNetwork(edge_weights).backend.run(bgr)
     old = PidiNetDetector.from_pretrained(edge_weights, preprocess="controlnet")
-    (found,) = old.maps([photo])
-    np.testing.assert_allclose(found, expected[0, 0], atol=1e-5)
+    (result,) = old.detect([photo], Look())
+    np.testing.assert_allclose(result.edges, expected[0, 0], atol=1e-5)
 
 
 def test_styles(detector, photo):
-    soft = detector.maps([photo])[0]
+    soft = detector.detect([photo], Look())[0].edges
     safe = detector(photo, safe=True, output_type="np")[..., 0]
     np.testing.assert_array_equal(safe, np.round(np.minimum((soft * 3).astype(int), 2) / 2 * 255))
     filtered = detector(photo, apply_filter=True, output_type="np")[..., 0]
@@ -71,7 +71,7 @@ def test_styles(detector, photo):
 
 @pytest.mark.parametrize("safe", [False, True])
 def test_the_filter_comes_before_the_safe_levels(detector, photo, safe):
-    soft = detector.maps([photo])[0]
+    soft = detector.detect([photo], Look())[0].edges
     between = (soft > 0.5) & (soft < 2 / 3)  # the other order would make these black
     assert between.any()
     drawn = detector(photo, safe=safe, apply_filter=True, output_type="np")[..., 0]
@@ -130,22 +130,25 @@ def test_words_and_their_order_are_those_of_controlnet_aux(edge_weights, detecto
         np.testing.assert_array_equal(one(photo, 128, 64, True, "np", False, False), expected)
 
 
-def test_size_is_what_the_network_sees(edge_weights, detector, rng):
+def test_max_size_is_the_size_of_the_models_input(edge_weights, detector, rng):
     photo = rng.integers(0, 256, (60, 1100, 3), dtype=np.uint8)
     own = EdgeDetector(edge_weights)
 
     def drawn(edges):
         return np.repeat(to_8_bit(edges)[..., None], 3, axis=2)
 
-    for size in (None, "full", 500):
-        np.testing.assert_array_equal(detector(photo, output_type="np", size=size), drawn(own(photo, size=size)))
-    assert (detector(photo, output_type="np") != detector(photo, output_type="np", size="full")).any()
+    for size in (..., None, 500):
+        found = detector(photo, output_type="np", max_size=size)
+        np.testing.assert_array_equal(found, drawn(own(photo, max_size=size)))
+    assert (detector(photo, output_type="np") != detector(photo, output_type="np", max_size=None)).any()
     # A resolution that was asked for is kept to, however large; both together mean both.
     wide = rng.integers(0, 256, (64, 1152, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np"), drawn(own(wide, size="full")))
-    np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np", size=500), drawn(own(wide, size=500)))
-    with pytest.raises(UserError, match="size is the longer side"):
-        detector(photo, size=1)
+    np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np"), drawn(own(wide, max_size=None)))
+    np.testing.assert_array_equal(
+        detector(wide, 64, 64, output_type="np", max_size=500), drawn(own(wide, max_size=500))
+    )
+    with pytest.raises(UserError, match="invalid max_size"):
+        detector(photo, max_size=1)
 
 
 def test_scribble_thickens_a_line():
@@ -165,7 +168,7 @@ def test_names_of_hub_repositories_and_mistakes(tmp_path, edge_weights, detector
     (tmp_path / "a.safetensors").write_bytes(edge_weights.read_bytes())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert PidiNetDetector.from_pretrained(tmp_path).to("cuda").detector.name == "small-random"
+        assert PidiNetDetector.from_pretrained(tmp_path).to("cuda").network.name == "small-random"
     with pytest.raises(UserError, match="preprocess is one of"):
         PidiNetDetector.from_pretrained(edge_weights, preprocess="bgr")
     with pytest.raises(UserError, match="output_type"):
@@ -195,15 +198,12 @@ def test_comfyui_node(edge_weights, rng):
     assert edges.shape == batch.shape
     expected = EdgeDetector(edge_weights)(list(batch.numpy()))
     np.testing.assert_allclose(edges[..., 0], np.stack(expected), atol=1e-6)
-    (inverted,) = node().detect(batch, **options, invert=True)
+    (inverted,) = node().detect(batch, **options, background="white")
     torch.testing.assert_close(inverted, 1 - edges)
     (hard,) = node().detect(batch, **options, threshold=0.5)
     torch.testing.assert_close(hard, (edges >= 0.5).float())
-    (thin,) = node().detect(batch, **options, threshold=0.3, thin=True)
-    wanted = [
-        Options(thin=True, threshold=0.3).finish(one)
-        for one in EdgeDetector(edge_weights)(list(batch.numpy()), thin=True)
-    ]
+    (thin,) = node().detect(batch, **options, threshold=0.3, nms=True)
+    wanted = EdgeDetector(edge_weights)(list(batch.numpy()), nms=True, threshold=0.3)
     np.testing.assert_array_equal(thin[..., 0], np.stack(wanted))
     transparent = torch.cat([batch, torch.ones(3, 40, 50, 1)], dim=-1)
     for preprocess in ("correct", "controlnet"):
@@ -218,10 +218,10 @@ def test_comfyui_node(edge_weights, rng):
 def test_comfyui_size(edge_weights, rng):
     pytest.importorskip("torch")
     node = load_pack().NODE_CLASS_MAPPINGS["PixeldiffEdges"]
-    kind, widget = node.INPUT_TYPES()["optional"]["size"]
-    assert (kind, widget["default"]) == ("INT", 0)
+    kind, widget = node.INPUT_TYPES()["optional"]["max_size"]
+    assert (kind, widget["default"]) == ("INT", 800)
     photo = rng.random((40, 1100, 3), dtype=np.float32)
     own = EdgeDetector(edge_weights)
-    for given, size in ((0, None), (512, 512), (2048, "full")):
-        (edges,) = node().detect(torch.from_numpy(photo)[None], model=str(edge_weights), size=given)
-        np.testing.assert_allclose(edges[0, ..., 0], own(photo, size=size), atol=1e-6)
+    for given, size in ((0, None), (512, 512), (800, 800)):
+        (edges,) = node().detect(torch.from_numpy(photo)[None], model=str(edge_weights), max_size=given)
+        np.testing.assert_allclose(edges[0, ..., 0], own(photo, max_size=size), atol=1e-6)

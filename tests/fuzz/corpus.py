@@ -6,10 +6,11 @@ import io
 import json
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,16 @@ from pixeldiff.data import maps, truth, voc
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.data.faces import read_pairs
 from pixeldiff.data.landmarks import read_landmarks
-from pixeldiff.detector import EdgeDetector
 from pixeldiff.export.onnx import export_onnx
 from pixeldiff.export.packed import pack_model
 from pixeldiff.inference.classes import Classifier
+from pixeldiff.inference.edges import EdgeNetwork, Look
 from pixeldiff.inference.face_index import Gallery, ImageArray
 from pixeldiff.jobs.video import detect_video
 from pixeldiff.models import saving as checkpoint
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
-from pixeldiff.render.drawing import Options
 from pixeldiff.robustness import report
 from pixeldiff.robustness.classes import PublishedCifarC
 from pixeldiff.robustness.results import Results, conditions
@@ -316,10 +316,10 @@ def _run_authors(path: Path) -> None:
 
 
 def _run_edges(path: Path) -> None:
-    detector = EdgeDetector(path, threads=1)
-    detector(_pixels((33, 40, 3)), side_outputs=True)
-    detector.memory_budget = 200_000
-    detector(_pixels((70, 200, 3)))  # in windows or strips
+    network = EdgeNetwork(path, threads=1)
+    network(_pixels((33, 40, 3)), Look(sides=True))
+    network.memory_budget = 200_000
+    network(_pixels((70, 200, 3)))  # in windows or strips
 
 
 def _run_packed(path: Path) -> None:
@@ -364,16 +364,16 @@ def _videos() -> dict[str, Format]:
 
 
 class _Flat:
-    """A detector that sees nothing, quickly."""
+    """A network that detects nothing, quickly."""
 
-    size = None
+    name, slots = "flat", Semaphore(8)
 
-    def __call__(self, image: NDArray[Any], **options: Any) -> NDArray[np.float32]:
-        return np.zeros(image.shape[:2], np.float32)
+    def run(self, batch: Sequence[NDArray[Any]], look: Look) -> NDArray[np.float32]:
+        return np.zeros((len(batch), 1, *batch[0].shape[:2]), np.float32)
 
 
 def _run_video(path: Path) -> None:
-    detect_video(_Flat(), path, path.with_name("result.mp4"), Options())  # type: ignore[arg-type]
+    detect_video(_Flat(), path, path.with_name("result.mp4"))  # type: ignore[arg-type]
 
 
 @cache

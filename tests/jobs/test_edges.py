@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixeldiff.detector import EdgeDetector
 from pixeldiff.errors import DiskFullError
 from pixeldiff.files import Job
-from pixeldiff.jobs.edges import detect_files
+from pixeldiff.inference.edges import EdgeNetwork, Look
+from pixeldiff.jobs.edges import EdgeFiles, detect_files
 from pixeldiff.jobs.local import work_through
 from pixeldiff.jobs.operation import Result, attempt
 from pixeldiff.parallel import split_threads
-from pixeldiff.render.drawing import Options
+from pixeldiff.render.drawing import Drawing
+
+NPY = EdgeFiles(Look(), Drawing("npy"))
 
 
 @pytest.mark.parametrize(
@@ -33,34 +35,32 @@ def jobs(tmp_path, rng):
 
 
 def test_no_more_images_are_in_the_network_than_it_has_streams(jobs, edge_weights):
-    detector = EdgeDetector(edge_weights, threads=1, streams=2)
-    inside, most, lock = [0], [0], threading.Lock()
+    network = EdgeNetwork(edge_weights, threads=1, streams=2)
+    inside, most, lock, run = [0], [0], threading.Lock(), network.run
 
-    class Counting:
-        streams, size, name = detector.streams, None, "x"
+    def counting(batch, look):
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        time.sleep(0.01)
+        maps = run(batch, look)
+        with lock:
+            inside[0] -= 1
+        return maps
 
-        def __call__(self, *given, **options):
-            with lock:
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-            time.sleep(0.01)
-            result = detector(*given, **options)
-            with lock:
-                inside[0] -= 1
-            return result
-
-    outcomes = list(detect_files(Counting(), jobs, Options("npy")))
+    network.run = counting
+    outcomes = list(detect_files(network, jobs, NPY))
     assert most == [2]
     assert {one.status for one in outcomes} == {"done"}
     for job in jobs:
-        np.testing.assert_allclose(np.load(job.target), detector(job.source), atol=1e-6)
+        np.testing.assert_allclose(np.load(job.target), network(job.source), atol=1e-6)
 
 
 def test_a_image_that_fails_does_not_stop_the_others(jobs, edge_weights):
     jobs[3].source.write_bytes(b"no image")
     jobs[5].target.parent.mkdir()
     jobs[5].target.write_bytes(b"mine")
-    outcomes = {one.job: one for one in detect_files(EdgeDetector(edge_weights, streams=2), jobs, Options("npy"))}
+    outcomes = {one.job: one for one in detect_files(EdgeNetwork(edge_weights, streams=2), jobs, NPY)}
     assert len(outcomes) == len(jobs)
     assert {job: one.status for job, one in outcomes.items() if one.status != "done"} == {
         jobs[3]: "failed",

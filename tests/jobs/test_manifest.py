@@ -60,7 +60,7 @@ def test_parts_are_written_as_rows_come(tmp_path: Path) -> None:
 
 def test_rows_of_another_command_are_counted(tmp_path: Path) -> None:
     run(tmp_path, "1", note="detect", a="done", b="failed")
-    later = run(tmp_path, "2", note="detect --thin")
+    later = run(tmp_path, "2", note="detect --nms")
     assert (later.others, len(later.settled), len(later.same)) == ({"detect": 1}, 1, 0)
 
 

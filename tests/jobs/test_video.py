@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixeldiff import EdgeDetector, cli
+from pixeldiff import cli
 from pixeldiff.files import is_result
+from pixeldiff.inference.edges import EdgeNetwork
 from pixeldiff.inference.sizes import input_size
 from pixeldiff.jobs.video import detect_video
-from pixeldiff.render.drawing import Options
 
 MS = Fraction(1, 1000)
 
@@ -71,7 +71,7 @@ def read_clip(path):
 
 @pytest.fixture(scope="module")
 def detector(edge_weights):
-    return EdgeDetector(edge_weights, threads=1)
+    return EdgeNetwork(edge_weights, threads=1)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def clip(tmp_path):
 
 
 def test_frames_times_and_sound_are_those_of_the_clip(detector, clip, tmp_path):
-    report = detect_video(detector, clip, tmp_path / "out.mp4", Options(), streams=2)
+    report = detect_video(detector, clip, tmp_path / "out.mp4", streams=2)
     assert (report.frames, report.damaged, report.audio, report.size) == (12, 0, "copied", (48, 64))
     frames, times, audio, duration = read_clip(clip)
     edges, edge_times, edge_audio, edge_duration = read_clip(tmp_path / "out.mp4")
@@ -98,7 +98,7 @@ def test_frames_times_and_sound_are_those_of_the_clip(detector, clip, tmp_path):
 def test_variable_frame_rates_are_kept(suffix, detector, tmp_path):
     times = [0, 10, 50, 60, 400, 410, 900]
     source = make_clip(tmp_path / f"clip{suffix}", times, audio=False)
-    detect_video(detector, source, tmp_path / f"out{suffix}", Options())
+    detect_video(detector, source, tmp_path / f"out{suffix}")
     first, then = read_clip(source), read_clip(tmp_path / f"out{suffix}")
     np.testing.assert_allclose(then[1], np.array(times) / 1000, atol=1e-3)
     assert then[3] == pytest.approx(first[3], abs=0.002)
@@ -110,7 +110,7 @@ def test_times_that_do_not_rise_are_mended(detector, tmp_path):
     part = make_clip(tmp_path / "part.ts", audio=False).read_bytes()
     (tmp_path / "joined.ts").write_bytes(part + part)
     for name, frames in (("b.avi", 12), ("joined.ts", 24)):
-        report = detect_video(detector, tmp_path / name, tmp_path / "out.mp4", Options())
+        report = detect_video(detector, tmp_path / name, tmp_path / "out.mp4")
         times = read_clip(tmp_path / "out.mp4")[1]
         assert (report.frames, len(times)) == (frames, frames)
         assert times == sorted(set(times))
@@ -118,12 +118,12 @@ def test_times_that_do_not_rise_are_mended(detector, tmp_path):
 
 def test_odd_sizes(detector, tmp_path):
     source = make_clip(tmp_path / "clip.mkv", [0, 40, 80], size=(33, 47))
-    assert detect_video(detector, source, tmp_path / "out.mp4", Options()).size == (33, 47)
+    assert detect_video(detector, source, tmp_path / "out.mp4").size == (33, 47)
     assert read_clip(tmp_path / "out.mp4")[0][0].shape == (33, 47, 3)
 
 
 def test_webm_without_sound_it_cannot_hold(detector, clip, tmp_path):
-    report = detect_video(detector, clip, tmp_path / "out.webm", Options())
+    report = detect_video(detector, clip, tmp_path / "out.webm")
     assert (report.frames, report.audio) == (12, "left out")
     assert len(read_clip(tmp_path / "out.webm")[0]) == 12
 
@@ -138,7 +138,7 @@ def test_rotation_is_respected(detector, tmp_path):
     header = content.index(b"tkhd")
     place = content.index(plain, header)
     source.write_bytes(content[:place] + turned + content[place + len(plain) :])
-    report = detect_video(detector, source, tmp_path / "out.mp4", Options())
+    report = detect_video(detector, source, tmp_path / "out.mp4")
     assert report.size == (64, 48)
     assert aspect(tmp_path / "out.mp4") == Fraction(3, 4)
     stored, found = read_clip(source)[0][0], read_clip(tmp_path / "out.mp4")[0][0]
@@ -155,12 +155,12 @@ def aspect(path):
 def test_pixels_keep_their_shape(suffix, detector, tmp_path):
     source = make_clip(tmp_path / f"clip{suffix}", [0, 40, 80], audio=False, shape=Fraction(4, 3))
     assert aspect(source) == Fraction(4, 3)
-    detect_video(detector, source, tmp_path / f"out{suffix}", Options())
+    detect_video(detector, source, tmp_path / f"out{suffix}")
     assert aspect(tmp_path / f"out{suffix}") == Fraction(4, 3)
 
 
 def test_temporal_smoothing_mixes_with_the_map_before(detector, clip, tmp_path):
-    detect_video(detector, clip, tmp_path / "out.mp4", Options(), temporal=0.75)
+    detect_video(detector, clip, tmp_path / "out.mp4", smoothing=0.75)
     expected = None
     for frame, found in zip(read_clip(clip)[0], read_clip(tmp_path / "out.mp4")[0], strict=True):
         edges = detector(frame)
@@ -174,7 +174,7 @@ def test_damaged_frames_are_counted_not_fatal(detector, tmp_path):
     middle = len(content) // 2
     content[middle : middle + 300] = bytes(range(256)) + bytes(44)
     source.write_bytes(bytes(content))
-    report = detect_video(detector, source, tmp_path / "out.mp4", Options())
+    report = detect_video(detector, source, tmp_path / "out.mp4")
     assert report.damaged > 0
     assert 15 <= report.frames <= 30
     assert len(read_clip(tmp_path / "out.mp4")[0]) == report.frames
@@ -183,7 +183,7 @@ def test_damaged_frames_are_counted_not_fatal(detector, tmp_path):
 def test_a_clip_cut_short_gives_what_there_is(detector, tmp_path):
     source = make_clip(tmp_path / "clip.mkv", [40 * k for k in range(30)])
     source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
-    report = detect_video(detector, source, tmp_path / "out.mp4", Options())
+    report = detect_video(detector, source, tmp_path / "out.mp4")
     assert 0 < report.frames < 30
     assert len(read_clip(tmp_path / "out.mp4")[0]) == report.frames
 
@@ -211,7 +211,9 @@ def test_the_command(run, clip, tmp_path):
     code, out, _ = run(tmp_path / "clip*.mp4", "-o", tmp_path / "clips.mp4")  # neither the result nor a folder is input
     assert (code, out.count("\n")) == (0, 1)
     assert out.startswith(str(tmp_path / "clips.mp4" / "clip.edges.mp4"))
-    code, out, _ = run(clip, "-o", tmp_path / "x.mkv", "--invert", "--thin", "--threshold", "0.3", "--json", "-")
+    code, out, _ = run(
+        clip, "-o", tmp_path / "x.mkv", "--background", "white", "--nms", "--threshold", "0.3", "--json", "-"
+    )
     assert (code, json.loads(out)["results"][0]["frames"]) == (0, 12)
     assert np.mean(read_clip(tmp_path / "x.mkv")[0][0]) > 128
     assert run(clip, "-o", f"{tmp_path}/other.mp4/")[0] == 0
@@ -230,14 +232,16 @@ def test_images_and_videos_in_one_command(run, clip, tmp_path):
     assert sorted(os.listdir(tmp_path / "out")) == ["clip.edges.mp4", "clip.edges.webp"]
     assert out.splitlines()[0] == str(tmp_path / "out" / "clip.edges.webp")
     assert "clip.edges.mp4: 12 frames" in out.splitlines()[1]
-    code, out, _ = run(tmp_path / "clip.*", tmp_path, "-o", tmp_path / "out", "--json", "-", "--temporal", "0.5")
+    code, out, _ = run(
+        tmp_path / "clip.*", tmp_path, "-o", tmp_path / "out", "--json", "-", "--temporal-smoothing", "0.5"
+    )
     summary = json.loads(out)
     assert (code, summary["done"], summary["skipped"], summary["failed"]) == (0, 1, 1, [])
     assert [(Path(one["input"]).name, one["status"]) for one in summary["results"]] == [
         ("clip.mp4", "skipped"),
         ("clip.png", "done"),
     ]
-    assert run(photo, clip, "-o", tmp_path / "out", "--overwrite", "--ground", "photo")[0] == 0
+    assert run(photo, clip, "-o", tmp_path / "out", "--overwrite", "--background", "photo")[0] == 0
 
 
 def test_a_disk_that_fills_up_with_images_gets_no_videos(run, clip, tmp_path, monkeypatch):
@@ -311,7 +315,7 @@ def test_large_frames_are_reduced_and_told(run, tmp_path):
     assert (code, json.loads(out)["results"][0]["input_size"]) == (0, [height, width])
     told = f"shrunk 1200x32 to {width}x{height} for detection; --max-size none uses all pixels"
     assert err == f"note: {told}\n"
-    code, out, err = run(source, "--json", "-", "--size", "full", "--overwrite")
+    code, out, err = run(source, "--json", "-", "--max-size", "none", "--overwrite")
     assert (code, json.loads(out)["results"][0]["input_size"], err) == (0, [32, 1200], "")
 
 
@@ -332,7 +336,7 @@ def test_a_full_disk_ends_the_run(run, clip, tmp_path, monkeypatch):
 def test_leftovers_of_a_killed_run_go_with_the_next(run, edge_weights, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [40 * k for k in range(400)])
     command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", tmp_path / "out", "--weights", edge_weights]
-    child = subprocess.Popen([*map(str, command), "--multi-scale"])
+    child = subprocess.Popen([*map(str, command), "--scales", "0.5,1,1.5"])
     while child.poll() is None and not list(tmp_path.glob("out/.*")):
         time.sleep(0.02)
     child.kill()
@@ -366,8 +370,9 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         "there are several": [clip, tmp_path / "photo.jpg", "-o", tmp_path / "out.png"],
         "one file, but": [clip, clip, "-o", tmp_path / "out.mp4"],
         "are for images": [clip, "--format", "png"],
-        "--ground and --side-outputs are for images": [clip, "--ground", "photo"],
-        "is for videos": [tmp_path / "photo.jpg", "--temporal", "0.5"],
+        "--format and --sides are for images": [clip, "--sides"],
+        "no transparent background": [clip, "--background", "transparent"],
+        "is for videos": [tmp_path / "photo.jpg", "--temporal-smoothing", "0.5"],
     }
     for says, arguments in mistakes.items():
         code, out, err = run(*arguments)

@@ -114,7 +114,7 @@ def test_threshold_and_colors():
     edge_map = np.zeros((20, 30), np.float32)
     edge_map[4, 3:20] = 0.5
     assert b'fill="#000"' in encode_svg(LineDrawing(edge_map))
-    assert b'fill="#fff"' in encode_svg(LineDrawing(edge_map, invert=True))
+    assert b'fill="#fff"' in encode_svg(LineDrawing(edge_map, background="white"))
     assert read_svg(encode_svg(LineDrawing(edge_map, threshold=0.6)))[1] == []
     # Zero is never an edge, whatever the threshold.
     assert len(read_svg(encode_svg(LineDrawing(edge_map, threshold=0.0)))[1]) == 1
@@ -135,7 +135,7 @@ def test_detect_writes_svg(tmp_path, rng, edge_weights):
     assert size == (60, 40)
     assert groups
     assert len(written("--tolerance", "5")) < len(written())
-    assert b'fill="#fff"' in written("--invert")
+    assert b'fill="#fff"' in written("--background", "white")
 
 
 def test_specks_are_what_hangs_together_with_few_pixels(rng):
@@ -167,10 +167,12 @@ def test_length_of_what_hangs_together(density, rng):
     np.testing.assert_array_equal(_linked_length(pixels, starts), expected)
 
 
-def test_stroke_ground_and_note():
+def test_line_width_background_and_provenance():
     edges = np.zeros((10, 20), np.float32)
     edges[5, 2:18] = 1
-    root = ElementTree.fromstring(encode_svg(LineDrawing(edges, stroke=2.5, transparent=True), "a <b> & --c"))
+    root = ElementTree.fromstring(
+        encode_svg(LineDrawing(edges, line_width=2.5, background="transparent"), "a <b> & --c")
+    )
     assert root.find(f"{SVG}g").get("stroke-width") == "2.5"
     assert root.find(f"{SVG}rect") is None
     assert root.find(f"{SVG}desc").text == "a <b> & --c"

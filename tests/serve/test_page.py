@@ -21,8 +21,9 @@ from PIL import Image, ImageDraw
 from pixeldiff import EdgeDetector, _native, image, machine, weights
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.inference.edge_file import read_edges
-from pixeldiff.inference.sizes import input_size, thin_lines
-from pixeldiff.render.drawing import Options
+from pixeldiff.inference.edges import EdgeNetwork, detect_edges
+from pixeldiff.inference.sizes import input_size, to_image_size
+from pixeldiff.render.drawing import Drawing, render
 
 WEB = Path(__file__).parents[2] / "web"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -85,7 +86,7 @@ def test_thin_lines_of_the_page_are_those_of_the_command(height, width, rng, tmp
 def test_thin_lines_of_reduced_images_are_those_of_the_command(size, rng, tmp_path):
     soft = soft_map(rng, 121, 163)
     found = page_maps("thinLines", soft, np.float32, tmp_path, *size).reshape(size)
-    expected = thin_lines(soft[None], size)[0]
+    expected = to_image_size(soft[None], size, nms=True)[0]
     assert expected.any()
     assert np.mean(np.abs(found - expected) > 1e-6) <= 1e-3
 
@@ -106,10 +107,12 @@ def test_the_page_rounds_by_the_same_rule(rng, tmp_path):
 
 
 def test_the_page_reduces_by_the_same_rule(rng):
-    asked = [(int(h), int(w), size) for h, w in rng.integers(1, 6000, (60, 2)) for size in (None, "full", 32, 1000)]
-    asked += [(7, side, None) for side in range(790, 1010)]
-    seen = json.loads(node("maps.mjs", "seen", json.dumps(asked)))
-    assert [tuple(one) for one in seen] == [input_size((h, w), size) for h, w, size in asked]
+    asked = [(int(h), int(w), size) for h, w in rng.integers(1, 6000, (60, 2)) for size in ("none", 32, 800)]
+    asked += [(7, side, 800) for side in range(790, 1010)]
+    seen = json.loads(node("maps.mjs", "inputSize", json.dumps(asked)))
+    assert [tuple(one) for one in seen] == [
+        input_size((h, w), None if size == "none" else size) for h, w, size in asked
+    ]
 
 
 @pytest.mark.parametrize("name", [*weights.shipped("edges"), "small-random"])
@@ -232,15 +235,15 @@ def test_a_dropped_image_gives_the_same_map(mode, request, photo, edge_weights, 
     found, _ = shown(address, photo, tmp_path)
     assert np.abs(found - to_8_bit(detector(photo)).astype(int)).max() <= 1
     if mode == "server":
-        assert (tmp_path / "map.png").read_bytes() == Options().encode(detector(photo))
+        assert (tmp_path / "map.png").read_bytes() == render(detect_edges(EdgeNetwork(edge_weights), photo), Drawing())
     else:
         assert np.array_equal(Image.open(tmp_path / "map.png").convert("L"), found)
-    found, message = shown(address, photo, tmp_path, size="512", thin=True)
-    close = np.abs(found - 255 * detector(photo, size=512, thin=True)) <= 2
+    found, message = shown(address, photo, tmp_path, max_size="512", nms=True)
+    close = np.abs(found - 255 * detector(photo, max_size=512, nms=True)) <= 2
     assert np.mean(close) >= 0.999  # another rounding before can move a crest
     assert "reduced to 512 × 380" in message
-    found, _ = shown(address, photo, tmp_path, thin=True, threshold="40")
-    lines = Options(thin=True, threshold=0.4).finish(detector(photo, thin=True))
+    found, _ = shown(address, photo, tmp_path, nms=True, threshold="40")
+    lines = detector(photo, nms=True, threshold=0.4)
     assert np.mean(found == 255 * lines) >= 0.999
     assert lines.any()
 
@@ -276,8 +279,8 @@ def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_weights, rn
 def test_thin_lines_of_a_large_photo_are_seen_on_the_page_and_thin_in_the_file(static, edge_weights, rng, tmp_path):
     photo = Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((1540, 903))
     photo.save(tmp_path / "photo.png")
-    found, _ = shown(static, tmp_path / "photo.png", tmp_path, thin=True, size="512")
-    expected = to_8_bit(EdgeDetector(edge_weights)(tmp_path / "photo.png", thin=True, size=512))
+    found, _ = shown(static, tmp_path / "photo.png", tmp_path, nms=True, max_size="512")
+    expected = to_8_bit(EdgeDetector(edge_weights)(tmp_path / "photo.png", nms=True, max_size=512))
     saved = np.asarray(Image.open(tmp_path / "map.png").convert("L"))
     assert saved.shape == expected.shape
     assert np.mean(np.abs(saved - expected.astype(int)) <= 2) >= 0.999

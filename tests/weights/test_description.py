@@ -66,10 +66,10 @@ def test_the_detector_sees_images_as_its_file_says(tmp_path, edge_onnx, rng):
     expected = EdgeDetector(edge_onnx, threads=1)(photo)
     plain = {"mean": [0, 0, 0], "std": [1, 1, 1]}
     other = EdgeDetector(changed(edge_onnx, tmp_path / "a.onnx", lambda said: said.update(preprocessing=plain)))
-    assert (other.mean, other.std) == ((0, 0, 0), (1, 1, 1))
-    other.network.std, other.network.mean = image.STD, image.MEAN
+    assert (other.network.backend.mean, other.network.backend.std) == ((0, 0, 0), (1, 1, 1))
+    other.network.backend.std, other.network.backend.mean = image.STD, image.MEAN
     np.testing.assert_allclose(other(photo), expected, atol=1e-6)
-    other.network.std, other.network.mean = (1, 1, 1), (0, 0, 0)
+    other.network.backend.std, other.network.backend.mean = (1, 1, 1), (0, 0, 0)
     assert np.abs(other(photo) - expected).max() > 0.01
 
 

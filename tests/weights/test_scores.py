@@ -30,7 +30,7 @@ MAP50 = {"cpdc-objects": 29.52}
 def test_ods_of_ten_images(name: str, data: Path) -> None:
     detector = EdgeDetector(name, threads=1)
     images = sorted((data / "BSDS500/images/test").glob("*.jpg"))[:10]
-    maps = {path.stem: detector(path, size="full") for path in images}
+    maps = {path.stem: detector(path, max_size=None) for path in images}
     truth = find_ground_truth(data / "BSDS500/groundTruth/test")
     result = evaluate_edges(maps, {name: truth[name] for name in maps})
     assert f"{result.summary.ods:.4f}" == f"{ODS[name]:.4f}"

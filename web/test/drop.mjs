@@ -4,7 +4,7 @@
 //
 // MAP becomes width and height (two little-endian 32-bit numbers) and one grey level per pixel, MAP.png what the page
 // gives as download, MAP.numbers what a page without a server has from its engine, in float32. SETTINGS is JSON, what
-// the controls are set to before: {"thin": true, "threshold": "30"}. Prints the page's message. Exit code 1 and the
+// the controls are set to before: {"nms": true, "threshold": "30"}. Prints the page's message. Exit code 1 and the
 // reasons if the page reports an error, breaks its own security policy, or talks to another host.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";

@@ -1,13 +1,13 @@
 // The page's arithmetic on files of numbers, for tests/serve/test_page.py:
 //
 //     node web/test/maps.mjs nms|thin|thinLines|resize|reduce|to8Bit IN OUT HEIGHT WIDTH [ROWS COLUMNS]
-//     node web/test/maps.mjs seen '[[height, width, size], ...]'
+//     node web/test/maps.mjs inputSize '[[height, width, maxSize], ...]'
 import { readFileSync, writeFileSync } from "node:fs";
 import * as maps from "../../src/pixeldiff/serve/page/maps.js";
 
 const [what, ...given] = process.argv.slice(2);
-if (what === "seen") {
-  console.log(JSON.stringify(JSON.parse(given[0]).map((one) => maps.seenSize(...one))));
+if (what === "inputSize") {
+  console.log(JSON.stringify(JSON.parse(given[0]).map((one) => maps.inputSize(...one))));
 } else {
   const [source, target, ...sizes] = given;
   const bytes = new Uint8Array(readFileSync(source));

@@ -6,25 +6,25 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pixeldiff import image
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
+from pixeldiff.cli._edge_options import OptionText
 from pixeldiff.cli._images import RunOptions, collect, run_images, run_options
 from pixeldiff.cli._network import complete_model, one_of, open_network
 from pixeldiff.cli._options import GroupedCommand, option
 from pixeldiff.data.lists import read_list
-from pixeldiff.detector import TASK, checked_scales
 from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.files import InputFiles, Job, find_files, make_folder, plan_jobs
-from pixeldiff.jobs.edges import detect_files
+from pixeldiff.inference.edges import SCALES, TASK, Look
+from pixeldiff.jobs.edges import EdgeFiles, detect_files
 from pixeldiff.machine import cores
 from pixeldiff.parallel import split_threads
-from pixeldiff.render.drawing import Options
+from pixeldiff.render.drawing import Drawing
 
 
 @click.group()
@@ -71,21 +71,6 @@ def corrupt(inputs: tuple[str, ...], corruption: str, severity: int, seed: int, 
     return run_images("data corrupt", operation, images, run)
 
 
-class _Scales(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
-    """Factors between commas."""
-
-    name = "scales"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            factors = [float(one) for one in value.split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers such as 0.5,1", param, ctx)
-        return checked_scales(factors)
-
-
 @data.command("pseudo-labels")
 @click.argument("photos", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
@@ -99,7 +84,7 @@ class _Scales(click.ParamType):  # type: ignore[type-arg]  # generic from click 
 @click.option("--no-flip", is_flag=True, help="Without the horizontal flips; half the work.")
 @click.option(
     "--scales",
-    type=_Scales(),
+    type=OptionText(SCALES),
     default=PAPER_SCALES,
     metavar="S,S,...",
     help="Sizes of the image whose maps are averaged; work grows as their squares. [default: 0.5,1,1.5]",
@@ -131,12 +116,12 @@ def pseudo_labels(
     found, jobs = _unlabeled(photos, out, only)
     make_folder(out)
     made_by = f"pixeldiff data pseudo-labels --scales {','.join(map('{:g}'.format, scales))}{' --no-flip' * no_flip}"
-    options = Options(scales=scales, flip=not no_flip, as_seen=True, overwrite=overwrite, made_by=made_by)
+    wanted = EdgeFiles(Look(scales=scales, flip=not no_flip), Drawing(), overwrite, True, made_by)
     threads = threads or cores()
     start = time.perf_counter()
     teacher = one_of(model or (None if weights else "basic"), weights)
     with open_network(teacher, TASK, *split_threads(threads, len(jobs))) as opened:
-        outcomes = list(detect_files(opened.network, jobs, options))
+        outcomes = list(detect_files(opened.network, jobs, wanted))
     seconds = time.perf_counter() - start
     outcomes.sort(key=lambda one: str(one.job.source))
     failed = report.failures(found, outcomes)

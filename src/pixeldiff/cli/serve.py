@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from pixeldiff.cli._network import Open, open_network
-from pixeldiff.detector import TASK
 from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.inference.edges import TASK
 from pixeldiff.machine import cores
 
 

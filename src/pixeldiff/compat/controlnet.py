@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,11 @@ from PIL import Image
 
 from pixeldiff import image as images
 from pixeldiff import weights
-from pixeldiff.detector import DEFAULT, TASK, EdgeDetector
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, ImageArray
+from pixeldiff.inference.edges import DEFAULT, TASK, EdgeNetwork, EdgeResult, Look, detect_batch
+from pixeldiff.inference.sizes import DEFAULT_SIZE
 
 PREPROCESS = ("correct", "controlnet")
 _GRID = 64  # generators want sides that are multiples of this
@@ -35,10 +37,10 @@ _SCRIBBLE_BLUR = 3.0  # standard deviation in pixels, before and after the lines
 class PidiNetDetector:
     """Edge maps in the manner of the ControlNet preprocessors. One object may be kept and called from anywhere."""
 
-    def __init__(self, detector: EdgeDetector, preprocess: str = "correct") -> None:
+    def __init__(self, network: EdgeNetwork, preprocess: str = "correct") -> None:
         if preprocess not in PREPROCESS:
             raise UserError(f"preprocess is one of {', '.join(PREPROCESS)}, not {preprocess!r}")
-        self.detector = detector
+        self.network = network
         self.preprocess = preprocess
 
     @classmethod
@@ -56,7 +58,7 @@ class PidiNetDetector:
         The name of a hub repository stands for the shipped `tiny`; nothing is ever downloaded, whatever `cache_dir` and
         `local_files_only` say.
         """
-        return cls(EdgeDetector(_weights(pretrained_model_or_path, filename)), preprocess)
+        return cls(EdgeNetwork(_weights(pretrained_model_or_path, filename)), preprocess)
 
     def to(self, device: Any) -> PidiNetDetector:
         """For callers that move models about; this one runs on the CPU."""
@@ -72,32 +74,32 @@ class PidiNetDetector:
         scribble: bool = False,
         apply_filter: bool = False,
         *,
-        size: int | str | None = None,
+        max_size: int | EllipsisType | None = ...,
         **others: Any,
     ) -> Any:
         """White edges on black, RGB, for an image (Pillow, array or path), or a list of them for a list.
 
         `detect_resolution` scales the shorter side for the network, `image_resolution` that of the result, both to
-        multiples of 64; without them the sizes stay. `size` is the longer side the network sees, as EdgeDetector
-        takes it; a `detect_resolution` alone is kept to. `apply_filter` makes the map black and white at one half,
-        then `safe` rounds it to three levels, `scribble` draws strong lines as if with a pen. `output_type` is "pil"
-        or "np", in older programs `return_pil`. Other keywords change nothing.
+        multiples of 64; without them the sizes stay. `max_size` is the longer side at which the network runs, as
+        EdgeDetector takes it; `detect_resolution` alone sets no limit. `apply_filter` makes the map black and white
+        at one half, then `safe` rounds it to three levels, `scribble` draws strong lines as if with a pen.
+        `output_type` is "pil" or "np", in older programs `return_pil`. Other keywords change nothing.
         """
         as_pil = _wants_pil(output_type, others)
         many = list(input_image) if isinstance(input_image, list | tuple) else [input_image]
         loaded = [images.as_8_bit(images.load(_as_levels(one))) for one in many]
         seen = [_scaled(one, detect_resolution) for one in loaded]
-        if size is None and detect_resolution is not None:
-            size = "full"
+        if max_size is ...:
+            max_size = None if detect_resolution is not None else DEFAULT_SIZE
         results = []
-        for source, edges in zip(loaded, self.maps(seen, size=size), strict=True):
-            drawn = _styled(edges, _scaled_size(source, image_resolution), safe, scribble, apply_filter)
+        for source, result in zip(loaded, self.detect(seen, Look(max_size)), strict=True):
+            drawn = _styled(result.edges, _scaled_size(source, image_resolution), safe, scribble, apply_filter)
             results.append(Image.fromarray(drawn) if as_pil else drawn)
         return results if isinstance(input_image, list | tuple) else results[0]
 
-    def maps(self, batch: list[ImageArray], thin: bool = False, size: int | str | None = None) -> list[FloatMap]:
-        """The plain edge maps of images, float32 in [0, 1], each of its image's size."""
-        return self.detector([self._prepared(one) for one in batch], thin=thin, size=size)
+    def detect(self, batch: list[ImageArray], look: Look) -> list[EdgeResult]:
+        """Detect the edges of images, as `inference.edges.detect_batch` after the `preprocess` chosen."""
+        return detect_batch(self.network, [self._prepared(image) for image in batch], look)
 
     def _prepared(self, image: ImageArray) -> ImageArray:
         image = images.from_array(image)
@@ -105,8 +107,8 @@ class PidiNetDetector:
             return image
         if image.dtype == np.uint8:
             image = image / np.float32(255)
-        # The detector will take away the mean and divide by the deviation; what the network sees is then BGR / 255.
-        mean, std = (np.array(v, np.float32) for v in (self.detector.mean, self.detector.std))
+        # The network will take away the mean and divide by the deviation; what the network sees is then BGR / 255.
+        mean, std = (np.array(v, np.float32) for v in (self.network.mean, self.network.std))
         return image[..., ::-1] * std + mean
 
 

@@ -30,6 +30,7 @@ from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progr
 from pixeldiff.evaluation.edge_cache import Cache, Scored
 from pixeldiff.figures import check_plot
 from pixeldiff.files import check_overwrite
+from pixeldiff.inference.edges import Look
 from pixeldiff.machine import cores
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, Summary, crispness, evaluate_image, summarize
 
@@ -339,7 +340,7 @@ class Job:
         check_files_exist(Path("the data set"), images.values())
         options = self.options
         detect = partial(
-            network.run, size="full", scales=PAPER_SCALES if options.multi_scale else None, flip=options.flip
+            network.run, look=Look(None, PAPER_SCALES if options.multi_scale else (1.0,), flip=options.flip)
         )
         how = network.sha256 + " flip" * options.flip + " multi-scale" * options.multi_scale
         return {name: DetectedMap(detect, path, how) for name, path in images.items()}

@@ -1,4 +1,4 @@
-"""Large images are reduced for the network, and its maps brought back to the image's size."""
+"""Sizes: large images are downscaled for an edge network, and its maps upscaled to the image's size."""
 
 from __future__ import annotations
 
@@ -9,85 +9,85 @@ from numpy.typing import NDArray
 
 from pixeldiff import edgemap
 from pixeldiff import image as images
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.image import FloatMap, ImageArray, ImageLike
 
-DEFAULT_SIZE = 800  # the longer side a network sees unless told otherwise; why: benchmarks/studies/photo_size.py
-SMALLEST = 16  # the network pools three times; smaller images are continued to this size
-_FAINTEST = 1 / 510  # what becomes black with 8 bits is no line
+DEFAULT_SIZE = 800  # the default max_size of edge networks; measured by benchmarks/studies/photo_size.py
+SMALLEST = 16  # the network pools three times; smaller images are padded to this size
+_FAINTEST = 1 / 510  # weaker pixels round to black with 8 bits
 _BAND_ROWS = 256
 
 
-def input_size(shape: tuple[int, int], size: int | str | None = None) -> tuple[int, int]:
-    """The height and width at which the network sees an image of this height and width; its map is enlarged again.
+def input_size(shape: tuple[int, int], max_size: int | None = DEFAULT_SIZE) -> tuple[int, int]:
+    """Return the height and width at which the network runs on an image of this height and width.
 
-    `size` is the longer side, "full" the image as it is, None means DEFAULT_SIZE: larger images hold
-    more noise, fur and blocks of compression than the network has learned to leave out. Smaller ones are not enlarged.
+    `max_size` is the longer side; None keeps the image's size. Larger images hold more noise, fur and compression
+    blocks than the network has learned to ignore. Smaller ones are not upscaled.
     """
-    if size == "full":
+    if max_size is None:
         return shape
-    if size is None:
-        size = DEFAULT_SIZE
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < SMALLEST:
-        raise UserError(f"size is the longer side in pixels, {SMALLEST} or more, or 'full', not {size!r}")
-    longest = max(shape)
-    if longest <= size:
+    if isinstance(max_size, bool) or not isinstance(max_size, int | np.integer) or max_size < SMALLEST:
+        raise InputError(f"invalid max_size {max_size!r}; expected a whole number of at least {SMALLEST} or None")
+    longer = max(shape)
+    if longer <= max_size:
         return shape
-    return max(1, round(shape[0] * size / longest)), max(1, round(shape[1] * size / longest))
+    return max(1, round(shape[0] * max_size / longer)), max(1, round(shape[1] * max_size / longer))
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """An image as the network sees it, and the height and width that its map will have."""
+    """An image at the model's input size, and the height and width that its map will have."""
 
     image: ImageArray
     size: tuple[int, int]
 
 
-def prepare(source: ImageLike, size: int | str | None = None) -> ModelInput:
-    """Load an image and reduce it (`input_size`), to let go of a large one before the network runs."""
+def prepare(source: ImageLike, max_size: int | None = DEFAULT_SIZE) -> ModelInput:
+    """Load and downscale an image (`input_size`), so that a large one is released before the network runs."""
     image = images.load(source)
     shape = (image.shape[0], image.shape[1])
-    return ModelInput(images.reduce(image, input_size(shape, size)), shape)
+    return ModelInput(images.reduce(image, input_size(shape, max_size)), shape)
 
 
-def enlarge(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
-    """Maps of a reduced image at its own size, some rows at a time."""
+def to_image_size(maps: FloatMap, size: tuple[int, int], nms: bool = False) -> FloatMap:
+    """Bring maps of a downscaled image, N x h x w, to the image's size; with `nms` after non-maximum suppression.
+
+    Suppression detects no crest on the smooth slopes of an upscaled map, and suppressed lines would not stay thin if
+    upscaled. So maps are suppressed as the network gave them, and their lines are redrawn at the image's size.
+    """
+    large = _upscale(maps, size)
+    if not nms:
+        return large
+    suppressed = np.stack([edgemap.nms(edge_map) for edge_map in maps])
+    if maps.shape[1:] == size:
+        return suppressed
+    for lines, edge_map in zip(suppressed, large, strict=True):
+        edge_map *= _redraw(lines >= _FAINTEST, size)
+    return large
+
+
+def _upscale(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
+    """Resize maps, some rows at a time."""
     if maps.shape[1:] == size:
         return maps
     large = np.empty((len(maps), *size), np.float32)
     for start in range(0, size[0], _BAND_ROWS):
         rows = slice(start, start + _BAND_ROWS)
-        for small, one in zip(maps, large, strict=True):
-            one[rows] = images.resize(small, size, rows)
+        for small, edge_map in zip(maps, large, strict=True):
+            edge_map[rows] = images.resize(small, size, rows)
     return large
 
 
-def thin_lines(maps: FloatMap, size: tuple[int, int]) -> FloatMap:
-    """Maps after non-maximum suppression, at the image's size.
-
-    Suppression finds no crest on the smooth slopes of an enlarged map, and its own lines would not stay thin if
-    enlarged: maps of a reduced image are suppressed as the network gave them, and their lines drawn anew.
-    """
-    thin = np.stack([edgemap.nms(one) for one in maps])
-    if maps.shape[1:] == size:
-        return thin
-    large = enlarge(maps, size)
-    for lines, one in zip(thin, large, strict=True):
-        one *= _drawn_lines(lines >= _FAINTEST, size)
-    return large
-
-
-def _drawn_lines(lines: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
-    """Lines one pixel wide at another size: straight from each pixel of a line to the next ones beside or below it."""
+def _redraw(lines: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Draw lines one pixel wide at another size: straight from each pixel to its neighbors to the right and below."""
     lines = edgemap.thin(lines)
     scale = np.array(size) / lines.shape
     steps = np.linspace(0, 1, int(np.ceil(scale.max())) + 1)[:, None, None]
     drawn = np.zeros(size, bool)
     framed = np.pad(lines, 1)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
-        beside = framed[1 + down :, 1 + right :][: lines.shape[0], : lines.shape[1]]
-        starts = np.argwhere(lines & beside)
-        places = ((starts + steps * (down, right) + 0.5) * scale).astype(np.int64).reshape(-1, 2)
-        drawn[places[:, 0], places[:, 1]] = True
+        neighbors = framed[1 + down :, 1 + right :][: lines.shape[0], : lines.shape[1]]
+        starts = np.argwhere(lines & neighbors)
+        points = ((starts + steps * (down, right) + 0.5) * scale).astype(np.int64).reshape(-1, 2)
+        drawn[points[:, 0], points[:, 1]] = True
     return drawn

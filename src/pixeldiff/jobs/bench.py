@@ -19,18 +19,18 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import image
-from pixeldiff.detector import EdgeDetector
 from pixeldiff.errors import UserError
 from pixeldiff.files import InputFiles, find_files, plan_jobs
 from pixeldiff.image import FloatMap, ImageArray
 from pixeldiff.inference.classes import Classifier
+from pixeldiff.inference.edges import EdgeNetwork, Look
 from pixeldiff.inference.faces import FaceEmbedder
 from pixeldiff.inference.objects import ObjectDetector
 from pixeldiff.inference.packed_file import PackedFile
-from pixeldiff.jobs.edges import detect_files
+from pixeldiff.jobs.edges import EdgeFiles, detect_files
 from pixeldiff.machine import run_python
 from pixeldiff.parallel import split_threads
-from pixeldiff.render.drawing import Options
+from pixeldiff.render.drawing import Drawing
 
 SIZES = ((224, 224), (321, 481))  # height, width
 LARGE = (3000, 4000)
@@ -52,11 +52,11 @@ def measure_edges(
     path: Path, threads: int, images: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Figures of an edge network, timed in turns with `others`."""
-    detector = EdgeDetector(path, threads=threads)
-    baselines = {"runtime": network_of(detector), **others}
+    network = EdgeNetwork(path, threads)
+    baselines = {"runtime": network_of(network), **others}
     sizes = {f"{width}x{height}": (height, width) for height, width in (SIZES[1], LARGE)}
     return {
-        "latency": {f"{w}x{h}": latencies(baselines, _batch(detector, (h, w))) for h, w in SIZES},
+        "latency": {f"{w}x{h}": latencies(baselines, _batch(network, (h, w))) for h, w in SIZES},
         "throughput": throughput(path, threads, images),
         "peak_memory_mb": {name: peak_memory_mb(path, threads, size) for name, size in sizes.items()},
     }
@@ -101,12 +101,12 @@ MEASURES: dict[str, Callable[[Path, int, Path | None, Mapping[str, Network]], di
 }
 
 
-def _batch(detector: EdgeDetector, size: tuple[int, int]) -> FloatMap:
-    return image.normalize(synthetic_image(*size), detector.mean, detector.std)[None]
+def _batch(network: EdgeNetwork, size: tuple[int, int]) -> FloatMap:
+    return image.normalize(synthetic_image(*size), network.mean, network.std)[None]
 
 
-def network_of(detector: EdgeDetector) -> Network:
-    return detector.network.run
+def network_of(network: EdgeNetwork) -> Network:
+    return network.backend.run
 
 
 def latencies(baselines: Mapping[str, Network], batch: FloatMap) -> dict[str, dict[str, float]]:
@@ -141,20 +141,20 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
             raise UserError(*found.missing.values())
         _check_large(found)
         jobs = plan_jobs(found, None, Path(place) / "edges", lambda _: "edges.png")
-        whole, alone = _Clock(), _Clock()
+        whole, alone, wanted = _Clock(), _Clock(), EdgeFiles(Look(), Drawing())
         with whole:
             each, streams = split_threads(threads, len(jobs))
-            detector = EdgeDetector(model, threads=each, streams=streams)
+            network = EdgeNetwork(model, each, streams=streams)
         done = 0
         with ThreadPoolExecutor(streams) as workers:
             # In turns, so that other load on the machine meets both alike.
             for first in range(0, len(jobs), _TURN):
                 with whole:
-                    outcomes = list(detect_files(detector, jobs[first : first + _TURN], Options()))
+                    outcomes = list(detect_files(network, jobs[first : first + _TURN], wanted))
                 good = [one.job.source for one in outcomes if one.status == "done"]
-                batches = [image.normalize(image.read(one), detector.mean, detector.std)[None] for one in good]
+                batches = [image.normalize(image.read(one), network.mean, network.std)[None] for one in good]
                 with alone:
-                    list(workers.map(network_of(detector), batches))
+                    list(workers.map(network_of(network), batches))
                 done += len(good)
     if not done:
         raise UserError(f"no image in {folder} could be read; give a folder of photos")
@@ -209,7 +209,7 @@ def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> fl
         "import re, resource\n"
         "from pixeldiff.jobs.bench import synthetic_image\n"
         "from pixeldiff.detector import EdgeDetector\n"
-        f"EdgeDetector({str(model)!r}, threads={threads}, size='full')(synthetic_image{size})\n"
+        f"EdgeDetector({str(model)!r}, threads={threads}, max_size=None)(synthetic_image{size})\n"
         # Linux: getrusage would also count the process that started this one, from before the new program was loaded.
         "if sys.platform == 'linux':\n"
         "    print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 2**10)\n"

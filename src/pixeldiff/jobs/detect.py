@@ -5,32 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pixeldiff.detector import SIDES, EdgeDetector
-from pixeldiff.jobs.edges import make_edges
+from pixeldiff.inference.backends import SIDES
+from pixeldiff.inference.edges import EdgeNetwork
+from pixeldiff.jobs.edges import EdgeFiles, make_edges
 from pixeldiff.jobs.operation import ModelSpec, Operation, Output
-from pixeldiff.render.drawing import Options
 from pixeldiff.render.formats import FORMATS
 
 
 @dataclass(frozen=True)
-class DetectEdges(Operation[EdgeDetector]):
+class DetectEdges(Operation[EdgeNetwork]):
     model: ModelSpec
-    options: Options
+    wanted: EdgeFiles
 
     @property
     def provenance(self) -> str:
-        return self.options.note(self.model.name)
+        return self.wanted.provenance(self.model.name)
 
     @property
     def parts(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*SIDES, "") if self.options.side_outputs else ("",)
+        return (*SIDES, "") if self.wanted.look.sides else ("",)
 
-    def open(self, threads: int, streams: int) -> EdgeDetector:
-        detector: EdgeDetector = self.model.open(threads, streams)
-        return detector
+    def open(self, threads: int, streams: int) -> EdgeNetwork:
+        network: EdgeNetwork = self.model.open(threads, streams)
+        return network
 
     def ending(self, source: Path) -> str:
-        return f"edges.{FORMATS[self.options.format].suffix}"
+        return f"edges.{FORMATS[self.wanted.drawing.format].suffix}"
 
-    def run(self, model: EdgeDetector, data: bytes, name: str) -> Output:
-        return Output(make_edges(model, data, name, self.options))
+    def run(self, model: EdgeNetwork, data: bytes, name: str) -> Output:
+        return Output(make_edges(model, data, name, self.wanted))

@@ -14,7 +14,7 @@ from pixeldiff.files import STREAM, Job, read_source, remove_stale_temp_files, w
 from pixeldiff.jobs.operation import Operation, Output, Result, attempt, name_parts
 from pixeldiff.jobs.video import Clip, Progress, is_clip, rewrite_clips
 from pixeldiff.parallel import split_threads
-from pixeldiff.render.formats import read_note
+from pixeldiff.render.formats import read_provenance
 
 
 def run_local(
@@ -60,7 +60,7 @@ def run_job(operation: Operation[Any], model: Any, job: Job, overwrite: bool) ->
     if existing and not overwrite:
         if len(existing) < len(files):
             raise OutputError(f"{existing[0]} exists, but not the other files of {job.source}; give --overwrite")
-        made_by = read_note(files[-1])
+        made_by = read_provenance(files[-1])
         other = made_by if made_by != operation.provenance else ""
         return Result(job, "skipped", None, files, run().record if operation.needs_record else {}, "", other)
     output = run()

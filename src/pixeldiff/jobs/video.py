@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.detector import EdgeDetector
-from pixeldiff.edgemap import nms, to_8_bit
-from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.errors import InputError, MissingExtra, UserError
 from pixeldiff.files import Job, atomic_path, cannot_write, remove_stale_temp_files
 from pixeldiff.image import FloatMap, ImageArray
-from pixeldiff.inference.sizes import input_size
+from pixeldiff.inference.edges import EdgeNetwork, EdgeResult, Look, detect_edges
+from pixeldiff.inference.sizes import ModelInput, input_size, prepare, to_image_size
 from pixeldiff.jobs.operation import Result, Status, attempt
-from pixeldiff.render.drawing import Options
+from pixeldiff.render.drawing import Drawing, draw, provenance, resolve
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 WRITTEN = (".mkv", ".mov", ".mp4", ".webm")  # what results may be
@@ -167,10 +166,12 @@ def _upright(frame: Any) -> ImageArray:
 
 
 def detect_clips(
-    detector: EdgeDetector,
+    network: EdgeNetwork,
     jobs: Sequence[Job],
-    options: Options,
-    temporal: float = 0.0,
+    look: Look,
+    drawing: Drawing,
+    overwrite: bool = False,
+    smoothing: float = 0.0,
     progress: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(_silent),
 ) -> Iterator[Result]:
     """Work through videos, one after the other, each on all streams of the detector. One that fails does not stop the
@@ -178,9 +179,9 @@ def detect_clips(
 
     def rewrite(job: Job, show: Progress) -> Clip:
         assert job.target is not None
-        return detect_video(detector, job.source, job.target, options, temporal, detector.streams, show)
+        return detect_video(network, job.source, job.target, look, drawing, smoothing, network.streams, show)
 
-    return rewrite_clips(jobs, rewrite, options.overwrite, progress)
+    return rewrite_clips(jobs, rewrite, overwrite, progress)
 
 
 def rewrite_clips(
@@ -211,34 +212,64 @@ def _silent(done: int, total: int | None) -> None:
     pass
 
 
+@dataclass
+class _Smoothed:
+    """Frames whose maps are mixed with the one before: where the network runs, before suppression and drawing."""
+
+    network: EdgeNetwork
+    look: Look
+    drawing: Drawing
+    smoothing: float
+    before: FloatMap | None = None
+
+    def detect(self, frame: ImageArray) -> tuple[FloatMap, ModelInput, ImageArray | None]:
+        prepared = prepare(frame, self.look.max_size)
+        with self.network.slots:
+            maps = self.network.run([prepared.image], self.look)[0]
+        return maps, prepared, frame if self.drawing.background == "photo" else None
+
+    def draw(self, detected: tuple[FloatMap, ModelInput, ImageArray | None]) -> NDArray[np.uint8]:
+        """Draw a frame; frames come in their order."""
+        maps, prepared, photo = detected
+        if self.before is not None and self.before.shape == maps.shape:
+            maps = self.smoothing * self.before + (1 - self.smoothing) * maps
+        self.before = maps
+        full = to_image_size(maps, prepared.size, self.look.nms)
+        return np.asarray(draw(EdgeResult(full, self.look, maps.shape[1:]), self.drawing, photo))
+
+
 def detect_video(
-    detector: EdgeDetector,
+    network: EdgeNetwork,
     source: Path,
     target: Path,
-    options: Options,
-    temporal: float = 0.0,
+    look: Look | None = None,
+    drawing: Drawing | None = None,
+    smoothing: float = 0.0,
     streams: int = 1,
     progress: Progress = _silent,
 ) -> Clip:
-    """Write the edges of a clip: same frames, times and audio, white edges on black.
+    """Write the edges of a clip: same frames, times and audio.
 
-    `temporal` A mixes each map with the one before, A * before + (1 - A) * now. `progress` hears of frames done and, if
-    known, of all. Ctrl-C ends the file where it is; the result says so. The file gets its name when it is playable.
+    `smoothing` A mixes each map with the one before, A * before + (1 - A) * now. `progress` gets the number of frames
+    done and, if known, of all. Ctrl-C ends the file where it is; the result says so. The file gets its name when it is
+    playable.
     """
-    before: list[FloatMap] = []
+    look, drawing = look or Look(), replace(drawing or Drawing(), format="png")  # a frame is an image
+    resolve(look, drawing)
+    if drawing.background == "transparent":
+        raise InputError("videos have no transparent background; use black, white or photo")
+    note = provenance(network.name, look, drawing) + (f" --temporal-smoothing {smoothing:g}" if smoothing else "")
 
-    def find(image: ImageArray) -> FloatMap:
-        return detector(image, scales=options.scales, flip=options.flip, size=options.size)
+    def draw_frame(frame: ImageArray) -> NDArray[np.uint8]:
+        return np.asarray(draw(detect_edges(network, frame, look), drawing, frame))
 
-    def finish(edges: FloatMap) -> NDArray[np.uint8]:
-        if temporal and before and before[0].shape == edges.shape:
-            edges = temporal * before[0] + (1 - temporal) * edges
-        before[:] = [edges]
-        return to_8_bit(options.finish(nms(edges) if options.thin else edges))
-
-    note = options.note(detector.name) + (f" --temporal {temporal:g}" if temporal else "")
-    clip = rewrite_video(source, target, find, finish, streams, progress, note)
-    clip.seen = input_size(clip.size, detector.size if options.size is None else options.size)
+    work: Callable[[ImageArray], Any] = draw_frame
+    finish: Callable[[Any], NDArray[np.uint8]] = np.asarray
+    if smoothing:
+        smoothed = _Smoothed(network, look, drawing, smoothing)
+        work, finish = smoothed.detect, smoothed.draw
+    clip = rewrite_video(source, target, work, finish, streams, progress, note)
+    clip.seen = input_size(clip.size, look.max_size)
     return clip
 
 

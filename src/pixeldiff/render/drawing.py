@@ -1,142 +1,158 @@
-"""What is drawn from an edge map: white edges on black, or as Options say, as a file of any of FORMATS.
-
-On a `transparent` ground the edges are the opacity, on the `photo` they are drawn over the image.
-"""
+"""Drawings of edge maps: Drawing says what is drawn, `render` turns an EdgeResult into a file's bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
-from pixeldiff.edgemap import thin, to_8_bit, to_float
-from pixeldiff.errors import UserError
+from pixeldiff.edgemap import thin, to_8_bit
+from pixeldiff.errors import InputError
 from pixeldiff.image import FloatMap, ImageArray, as_8_bit
-from pixeldiff.render.formats import FORMATS, SUFFIXES
-from pixeldiff.render.vector import STROKE, TOLERANCE, LineDrawing
+from pixeldiff.inference.edges import EdgeResult, Look
+from pixeldiff.options import Choice, Number, check, option, options_of
+from pixeldiff.render.formats import BACKGROUNDS, FORMATS
+from pixeldiff.render.vector import LINE_WIDTH, TOLERANCE, LineDrawing
 
-_THINNED = 65535  # pixels a side that suppression, thinning and tracing bear
-_MAGENTA = (255, 0, 255)  # seldom in photos, and seen on light and dark ones
+Background = Literal["black", "white", "transparent", "photo"]
 
-
-def as_opacity(edge_map: FloatMap, dark: bool) -> Image.Image:
-    """White (or black) everywhere, as opaque as the edge is strong."""
-    opacity = Image.fromarray(to_8_bit(edge_map))
-    return Image.merge("LA", (Image.new("L", opacity.size, 0 if dark else 255), opacity))
-
-
-def over_photo(edge_map: FloatMap, image: ImageArray, dark: bool) -> Image.Image:
-    """The image with magenta (or black) edges drawn on it."""
-    photo = Image.fromarray(as_8_bit(image))
-    photo.paste((0, 0, 0) if dark else _MAGENTA, mask=Image.fromarray(to_8_bit(edge_map)))
-    return photo
+_THINNED = 65535  # pixels a side that suppression, thinning and tracing can hold
+_MAGENTA = (255, 0, 255)  # rare in photos, visible on light and dark ones
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a map is made from an image and turned into a file."""
+class Drawing:
+    """What is drawn from an edge map, and in which format."""
 
-    format: str = "png"
-    thin: bool = False
-    threshold: float | None = None
-    invert: bool = False
-    scales: Sequence[float] | None = None
-    flip: bool = False  # averaged with the map of the mirror image
-    side_outputs: bool = False
-    overwrite: bool = False
-    tolerance: float = TOLERANCE  # of vector lines, pixels
-    size: int | str | None = None  # longer side the network sees
-    as_seen: bool = False  # the map of a reduced image stays small
-    made_by: str = ""  # the command, where it is not detect
-    ground: str | None = None  # of GROUNDS; black or, inverted, white
-    min_length: float = 0  # of vector lines that hang together, pixels
-    stroke: float = STROKE  # of vector lines, pixels
+    format: str = option(
+        Choice(tuple(FORMATS)),
+        "png",
+        "File format; png16 has 16 bits, npy and mat hold floats, svg lines.",
+        fronts=("cli", "server"),
+    )
+    threshold: float | None = option(
+        Number(0, 1, none=True), None, "Black and white: edges where the map is at least this.", unit="T"
+    )
+    background: Background = option(
+        Choice(BACKGROUNDS), "black", "Background; white and transparent have black lines, photo lines over the image."
+    )
+    line_width: float = option(
+        Number(0, above=True), LINE_WIDTH, "SVG: width of lines, in pixels.", unit="PX", fronts=("cli", "server")
+    )
+    tolerance: float = option(
+        Number(0),
+        TOLERANCE,
+        "SVG: largest distance of a line from the pixels it stands for, in pixels.",
+        unit="PX",
+        fronts=("cli", "server"),
+    )
+    min_length: float = option(
+        Number(0),
+        0.0,
+        "SVG: omit lines with fewer pixels, counting all lines that they touch.",
+        unit="PX",
+        fronts=("cli", "server"),
+    )
 
     def __post_init__(self) -> None:
-        if self.ground and self.ground not in (grounds := FORMATS[self.format].grounds):
-            others = [name for name, one in FORMATS.items() if self.ground in one.grounds]
-            raise UserError(
-                f"{self.format} files have {'no ground but ' + grounds[0] if grounds else 'no ground'}; "
-                f"a ground of {self.ground} needs {', '.join(others)}"
-            )
+        check(self)
 
-    @property
-    def _lines(self) -> bool:
-        return FORMATS[self.format].takes == "lines"
 
-    @property
-    def suppressed(self) -> bool:
-        """Whether the network's maps go through non-maximum suppression; vector lines start from thin ones."""
-        return self.thin or self._lines
-
-    def check_size(self, shape: tuple[int, ...]) -> None:
-        """Refuse an image, before the network runs, whose map could not be made or written."""
-        most, what = FORMATS[self.format].most, f"{self.format} files"
-        if self.suppressed and most >= _THINNED:
-            most, what = _THINNED, "thin lines and svg files"
-        if max(shape[:2]) > most:
-            raise UserError(f"{what} have at most {most} pixels a side, this has {max(shape[:2])}; scale it down first")
-
-    def encode(self, edge_map: FloatMap, image: ImageArray | None = None, note: str = "") -> bytes:
-        """The file of a map; the image is needed for the ground that it is, `note` says how it was made."""
-        self.check_size(edge_map.shape)
-        edge_map = to_float(edge_map)
-        draw = {"image": self._drawn, "numbers": self._numbers, "lines": self._sketch}
-        kind = FORMATS[self.format]
-        return kind.encode(draw[kind.takes](edge_map, image), note)
-
-    def _drawn(self, edge_map: FloatMap, image: ImageArray | None) -> Image.Image:
-        if self.ground == "transparent":
-            return as_opacity(self.chosen(edge_map), self.invert)
-        if self.ground == "photo":
-            assert image is not None
-            return over_photo(self.chosen(edge_map), image, self.invert)
-        return Image.fromarray(FORMATS[self.format].levels(self.finish(edge_map)))
-
-    def _numbers(self, edge_map: FloatMap, image: ImageArray | None) -> FloatMap:
-        return self.finish(edge_map)
-
-    def _sketch(self, edge_map: FloatMap, image: ImageArray | None) -> LineDrawing:
-        """Threshold and colors are a matter of the lines, not of the map."""
-        transparent = self.ground == "transparent"
-        return LineDrawing(
-            edge_map, self.threshold, self.invert, self.tolerance, self.min_length, self.stroke, transparent
+def resolve(look: Look, drawing: Drawing) -> tuple[Look, Drawing]:
+    """Check that a look and a drawing fit, and complete them: vector lines need suppressed maps."""
+    file_format = FORMATS[drawing.format]
+    if drawing.background not in file_format.backgrounds:
+        formats = [name for name, other in FORMATS.items() if drawing.background in other.backgrounds]
+        raise InputError(
+            f"a {drawing.background} background needs one of the formats {', '.join(formats)}; {drawing.format} has "
+            f"{', '.join(file_format.backgrounds)}"
         )
+    return (replace(look, nms=True) if file_format.takes == "lines" else look), drawing
 
-    def finish(self, edge_map: FloatMap) -> FloatMap:
-        edge_map = self.chosen(edge_map)
-        return 1 - edge_map if self.invert else edge_map
 
-    def chosen(self, edge_map: FloatMap) -> FloatMap:
-        """The map in black and white, where a threshold is given."""
-        if self.threshold is None:
-            return edge_map
-        on = edge_map >= self.threshold
+def check_size(size: tuple[int, int], look: Look, drawing: Drawing) -> None:
+    """Raise an InputError for an image whose map could not be suppressed or written; before the network runs."""
+    limit, what = FORMATS[drawing.format].max_side, f"{drawing.format} files"
+    if look.nms and limit >= _THINNED:
+        limit, what = _THINNED, "thin lines and svg files"
+    if max(size) > limit:
+        raise InputError(f"{what} have at most {limit} pixels a side, this has {max(size)}; scale it down first")
+
+
+def provenance(model: str, look: Look, drawing: Drawing) -> str:
+    """Return the command that makes such a file; only ASCII, as EXIF holds it."""
+    words = ["pixeldiff detect", f"--model {model}"]
+    for instance in (replace(look, sides=False), drawing):
+        for opt in options_of(type(instance), front="cli"):
+            value = getattr(instance, opt.name)
+            if value != opt.default:
+                words.append(opt.flag if value is True else f"{opt.flag} {opt.kind.text(value)}")
+    return " ".join(words).encode("ascii", "replace").decode()
+
+
+def binarize(result: EdgeResult, drawing: Drawing) -> FloatMap:
+    """Apply the threshold to the maps of a result, if there is one."""
+    if drawing.threshold is None:
+        return result.maps
+    on = result.maps >= drawing.threshold
+    if result.look.nms:
         # Suppression leaves some lines two pixels wide; the benchmark thins them after its threshold, too.
-        return (thin(on) if self.thin else on).astype(np.float32)
+        on = np.stack([thin(mask) for mask in on])
+    return on.astype(np.float32)
 
-    def note(self, model: str) -> str:
-        """The command that makes such a file."""
-        if self.made_by:
-            return f"{self.made_by} --model {model}".encode("ascii", "replace").decode()
-        words: dict[str, object] = {
-            "--model": model,
-            "--thin": self.thin,
-            "--threshold": self.threshold,
-            "--invert": self.invert,
-            "--multi-scale": self.scales is not None,
-            "--flip": self.flip,
-            "--size": self.size,
-            "--ground": self.ground,
-            "--format": self.format if SUFFIXES[FORMATS[self.format].suffix] != self.format else None,
-        }
-        if self._lines:
-            words |= {"--tolerance": self.tolerance, "--min-length": self.min_length, "--stroke": self.stroke}
-        given = (
-            name if word is True else f"{name} {word:g}" if isinstance(word, float) else f"{name} {word}"
-            for name, word in words.items()
-            if word is not None and word is not False
+
+def levels(result: EdgeResult, drawing: Drawing) -> FloatMap:
+    """Return the map as gray levels in [0, 1]: bright edges, or dark ones on a white background."""
+    edges: FloatMap = binarize(result, drawing)[-1]
+    return 1 - edges if drawing.background == "white" else edges
+
+
+def draw(result: EdgeResult, drawing: Drawing, photo: ImageArray | None = None) -> Image.Image:
+    """Draw the edges of a result as an image; the photo is needed if it is the background."""
+    if drawing.background == "transparent":
+        return as_opacity(binarize(result, drawing)[-1])
+    if drawing.background == "photo":
+        assert photo is not None
+        return over_photo(binarize(result, drawing)[-1], photo)
+    return Image.fromarray(FORMATS[drawing.format].levels(levels(result, drawing)))
+
+
+def as_opacity(edge_map: FloatMap) -> Image.Image:
+    """Draw black edges, as opaque as they are strong."""
+    opacity = Image.fromarray(to_8_bit(edge_map))
+    return Image.merge("LA", (Image.new("L", opacity.size, 0), opacity))
+
+
+def over_photo(edge_map: FloatMap, photo: ImageArray) -> Image.Image:
+    """Draw magenta edges over a photo."""
+    drawn = Image.fromarray(as_8_bit(photo))
+    drawn.paste(_MAGENTA, mask=Image.fromarray(to_8_bit(edge_map)))
+    return drawn
+
+
+def render(result: EdgeResult, drawing: Drawing, photo: ImageArray | None = None, provenance: str = "") -> bytes:
+    """Encode the edges of a result as a file.
+
+    Args:
+        result: edges that were detected with a resolved look.
+        drawing: what to draw, and the format.
+        photo: the image; needed if it is the background.
+        provenance: how the file was made; formats that can hold it do.
+    """
+    check_size(result.size, result.look, drawing)
+    file_format = FORMATS[drawing.format]
+    if file_format.takes == "lines":
+        lines = LineDrawing(
+            result.edges,
+            drawing.threshold,
+            drawing.background,
+            drawing.tolerance,
+            drawing.min_length,
+            drawing.line_width,
         )
-        return " ".join(["pixeldiff detect", *given]).encode("ascii", "replace").decode()  # as EXIF holds it
+        return file_format.encode(lines, provenance)
+    if file_format.takes == "numbers":
+        return file_format.encode(levels(result, drawing), provenance)
+    return file_format.encode(draw(result, drawing, photo), provenance)

@@ -25,7 +25,7 @@ from pixeldiff.image import FloatMap
 THRESHOLD = 0.2  # weaker lines are mostly texture
 TOLERANCE = 1.0  # pixels
 _STEPS = 16
-STROKE = 1.0  # pixels
+LINE_WIDTH = 1.0  # pixels
 _SHORTEST = 3  # pixels; shorter chains are specks and spurs
 
 Points = NDArray[np.int64]  # n x 2, row and column
@@ -33,32 +33,32 @@ Points = NDArray[np.int64]  # n x 2, row and column
 
 @dataclass(frozen=True)
 class LineDrawing:
-    """A map (best a thin one) and how its lines are drawn: white on black, or black on white."""
+    """A suppressed map and how its lines are drawn: white on black, black on white or on nothing."""
 
     edge_map: FloatMap
     threshold: float | None = None
-    invert: bool = False
+    background: str = "black"
     tolerance: float = TOLERANCE
     min_length: float = 0
-    stroke: float = STROKE
-    transparent: bool = False
+    line_width: float = LINE_WIDTH
 
 
-def encode_svg(sketch: LineDrawing, note: str = "") -> bytes:
-    """The lines as an SVG file of the map's size."""
-    height, width = sketch.edge_map.shape
-    paper, ink = ("#fff", "#000") if sketch.invert else ("#000", "#fff")
-    ground = "" if sketch.transparent else f'<rect width="{width}" height="{height}" fill="{paper}"/>\n'
+def encode_svg(drawing: LineDrawing, provenance: str = "") -> bytes:
+    """Encode lines as an SVG file of the map's size."""
+    height, width = drawing.edge_map.shape
+    ink = "#fff" if drawing.background == "black" else "#000"
+    paper = {"black": "#000", "white": "#fff"}.get(drawing.background)
+    background = f'<rect width="{width}" height="{height}" fill="{paper}"/>\n' if paper else ""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
-        f"{f'<desc>{html.escape(note)}</desc>' if note else ''}{ground}"
+        f"{f'<desc>{html.escape(provenance)}</desc>' if provenance else ''}{background}"
         # Pixel centers lie at half coordinates.
-        f'<g transform="translate(.5 .5)" fill="none" stroke="{ink}" stroke-width="{sketch.stroke:g}" '
+        f'<g transform="translate(.5 .5)" fill="none" stroke="{ink}" stroke-width="{drawing.line_width:g}" '
         'stroke-linecap="round" stroke-linejoin="round">\n'
     ]
-    threshold = THRESHOLD if sketch.threshold is None else sketch.threshold
+    threshold = THRESHOLD if drawing.threshold is None else drawing.threshold
     groups: dict[int, list[str]] = {}
-    for line, strength in lines(sketch.edge_map, threshold, sketch.tolerance, sketch.min_length):
+    for line, strength in lines(drawing.edge_map, threshold, drawing.tolerance, drawing.min_length):
         step = min(_STEPS, max(1, round(strength * _STEPS)))
         groups.setdefault(step, []).append(_path(line))
     for step in sorted(groups):

@@ -14,6 +14,7 @@ from pixeldiff import image
 from pixeldiff.data import bsds
 from pixeldiff.data.lists import check_files_exist, find_within
 from pixeldiff.data.truth import GroundTruth
+from pixeldiff.inference.edges import Look
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarize
 from pixeldiff.robustness import Condition, Layout, Scores, Tick
 from pixeldiff.robustness.corruptions import KINDS
@@ -63,7 +64,7 @@ class Scorer:
         def one(number: int) -> list[Counts]:
             image, truths = self.samples[number]()
             damaged = damage(image, condition, self.seed + number)
-            return [evaluate_image(network(damaged, size="full"), truths) for network in networks.values()]
+            return [evaluate_image(network(damaged, Look(max_size=None)), truths) for network in networks.values()]
 
         counts: list[list[Counts]] = []
         pool = ThreadPoolExecutor(self.streams)

@@ -9,10 +9,9 @@ import asyncio
 import contextlib
 import ctypes
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from enum import Enum
 from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any
@@ -21,17 +20,19 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from pixeldiff import __version__, weights
-from pixeldiff.detector import DEFAULT, TASK, EdgeDetector
-from pixeldiff.errors import UserError
-from pixeldiff.inference.sizes import input_size
-from pixeldiff.render.drawing import Options
+from pixeldiff.errors import InputError, UserError
+from pixeldiff.image import reduce
+from pixeldiff.inference.edges import DEFAULT, TASK, EdgeNetwork, Look, detect_edges
+from pixeldiff.inference.sizes import ModelInput, input_size
+from pixeldiff.options import Choice, Flag, Number, Numbers, Option, build, options_of
+from pixeldiff.render.drawing import Drawing, check_size, render, resolve
 from pixeldiff.render.formats import FORMATS
-from pixeldiff.serve.uploads import RequestError, UploadBudget, decode, image_bytes, read_body
+from pixeldiff.serve.uploads import MAX_PIXELS, RequestError, UploadBudget, decode, image_bytes, read_body
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {path.name: path for path in sorted(PAGE.iterdir())}
@@ -49,11 +50,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-Format = Enum("Format", {name: name for name in FORMATS}, type=str)  # type: ignore[misc]
-
-PNG = Format("png")
-OPTIONS = {"model", "format", "threshold", "thin", "invert", "size"}
-SEEN = "X-Pixeldiff-Seen"
+INPUT_SIZE = "X-Pixeldiff-Input-Size"
 
 
 class Problem(BaseModel):
@@ -82,6 +79,12 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _FORM = {"schema": {"type": "object", "properties": {"image": _BINARY["schema"]}, "required": ["image"]}}
+SCHEMAS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    Flag: lambda kind: {"type": "boolean"},
+    Choice: lambda kind: {"type": "string", "enum": list(kind.choices)},
+    Number: lambda kind: {"type": "string", "description": kind.expected},
+    Numbers: lambda kind: {"type": "string", "description": kind.expected},
+}
 REQUEST_BODY = {
     "required": True,
     "content": {"multipart/form-data": _FORM, "application/octet-stream": _BINARY, "image/*": _BINARY},
@@ -104,24 +107,30 @@ class JobQueue:
         self.limit = streams + queue
         self._streams, self._threads = streams, threads
         self._workers = ThreadPoolExecutor(streams, thread_name_prefix="edges")
-        self._open: dict[str, EdgeDetector] = {}
+        self._open: dict[str, EdgeNetwork] = {}
         self._lock = Lock()
         self.room = UploadBudget()
 
-    def detector(self, name: str) -> EdgeDetector:
+    def network(self, name: str) -> EdgeNetwork:
         with self._lock:
             if name not in self._open:
-                self._open[name] = EdgeDetector(self.models[name], threads=self._threads, streams=self._streams)
+                self._open[name] = EdgeNetwork(self.models[name], self._threads, streams=self._streams)
             return self._open[name]
 
-    def work(self, content: bytes, model: str, options: Options, size: int | str | None) -> tuple[bytes, str]:
-        """From an image file to the file of its edges, and the width and height at which the network saw it."""
+    def work(self, content: bytes, model: str, look: Look, drawing: Drawing) -> tuple[bytes, str]:
+        """From an image file to the file of its edges, and the width and height at which the network ran."""
         image = decode(content)
-        height, width = input_size(image.shape[:2], size)
+        size = (image.shape[0], image.shape[1])
+        height, width = input_size(size, look.max_size)
         try:
-            options.check_size(image.shape)  # WebP has a largest side
-            edges = self.detector(model)(image, scales=options.scales, thin=options.suppressed, size=size)
-            return options.encode(edges), f"{width}x{height}"
+            check_size(size, look, drawing)  # WebP has a largest side
+            if height * width * _passes(look) > MAX_PIXELS:
+                raise InputError(
+                    f"the network would process more than {MAX_PIXELS // 10**6} megapixels; give a smaller max_size, "
+                    "smaller scales or no flip"
+                )
+            result = detect_edges(self.network(model), ModelInput(reduce(image, (height, width)), size), look)
+            return render(result, drawing, image), f"{width}x{height}"
         except UserError as error:
             raise RequestError(422, str(error)) from error
         finally:
@@ -134,11 +143,11 @@ class JobQueue:
             self._open.pop(name, None)
         _trim()
 
-    def submit(self, content: bytes, model: str, options: Options, size: int | str | None) -> Future[tuple[bytes, str]]:
+    def submit(self, content: bytes, model: str, look: Look, drawing: Drawing) -> Future[tuple[bytes, str]]:
         """The job counts until it is done, even if nobody waits for it any more."""
         if self.pending >= self.limit:
             raise RequestError(503, f"{self.pending} images are waiting already; try again in a second")
-        job = self._workers.submit(self.work, content, model, options, size)
+        job = self._workers.submit(self.work, content, model, look, drawing)
         self.pending += 1
         loop = asyncio.get_running_loop()
         job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._settle))
@@ -149,6 +158,11 @@ class JobQueue:
 
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def _passes(look: Look) -> float:
+    """How many times the network processes the pixels of an image."""
+    return sum(scale**2 for scale in look.scales) * (2 if look.flip else 1)
 
 
 def _trim() -> None:
@@ -236,9 +250,20 @@ def _add_pages(app: FastAPI) -> None:
         return FileResponse(PAGE_FILES[name])
 
 
+def parameters(models: Sequence[str]) -> type[BaseModel]:
+    """Make the class of a request's query parameters: the model, and the options of Look and Drawing."""
+    choices = {"enum": list(models), "type": "string"}
+    model = Option("model", Choice(tuple(models)), models[0], "A name from /api/models.")
+    fields: dict[str, Any] = {}
+    for option in (model, *options_of(Look, Drawing, front="server")):
+        schema = choices if option is model else SCHEMAS[type(option.kind)](option.kind)
+        kind = Annotated[Any, BeforeValidator(option.parse), WithJsonSchema(schema)]
+        fields[option.name] = (kind, Field(option.default, description=option.help))
+    return create_model("Parameters", __config__=ConfigDict(extra="forbid"), **fields)
+
+
 def _add_api(app: FastAPI, desk: JobQueue) -> None:
-    Name = Enum("Name", {f"m{k}": name for k, name in enumerate(desk.models)}, type=str)  # type: ignore[misc]
-    default = Name(desk.default)
+    Parameters = parameters(list(desk.models))
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz")
@@ -260,41 +285,24 @@ def _add_api(app: FastAPI, desk: JobQueue) -> None:
     @app.post(
         "/api/edges",
         response_class=Response,
-        responses={200: {"content": {one.media: _BINARY for one in FORMATS.values()}}, **PROBLEMS},
+        responses={200: {"content": {one.media_type: _BINARY for one in FORMATS.values()}}, **PROBLEMS},
         openapi_extra={"requestBody": REQUEST_BODY},
     )
-    async def edges(
-        request: Request,
-        model: Annotated[Name, Query(description="one of /api/models")] = default,
-        format: Annotated[Format, Query()] = PNG,
-        threshold: Annotated[
-            float | None, Query(ge=0, le=1, allow_inf_nan=False, description="black and white: edge from here on")
-        ] = None,
-        thin: Annotated[bool, Query(description="thin lines; one pixel wide with a threshold")] = False,
-        invert: Annotated[bool, Query(description="dark edges on white")] = False,
-        size: Annotated[str | None, Query(description="longer side the network sees, in pixels, or full")] = None,
-    ) -> Response:
+    async def edges(request: Request, parameters: Annotated[Parameters, Query()]) -> Response:  # type: ignore[valid-type]
         """The edges of an image, sent as such or as a file in a form; the result has the image's size."""
-        if unknown := sorted(set(request.query_params) - OPTIONS):
-            raise RequestError(422, f"there is no option {unknown[0]}; the options are {', '.join(sorted(OPTIONS))}")
-        options, longest = Options(format.value, thin, threshold, invert), _longest(size)
-        content = await _received(request, desk.room)
-        job = desk.submit(content, model.value, options, longest)
+        values = parameters.model_dump()  # type: ignore[attr-defined]
+        model = values.pop("model")
         try:
-            result, seen = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
+            look, drawing = resolve(*build(values, Look, Drawing))
+        except UserError as error:
+            raise RequestError(422, str(error)) from error
+        content = await _received(request, desk.room)
+        job = desk.submit(content, model, look, drawing)
+        try:
+            result, size = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
         except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
             raise RequestError(503, "the image takes too long; scale it down or try again later") from error
-        return Response(result, media_type=FORMATS[format.value].media, headers={SEEN: seen})
-
-
-def _longest(size: str | None) -> int | str | None:
-    """The option `size` as the detector takes it."""
-    longest = int(size) if size and re.fullmatch("[0-9]{1,9}", size) else size
-    try:
-        input_size((1, 1), longest)
-    except UserError as error:
-        raise RequestError(422, str(error)) from error
-    return longest
+        return Response(result, media_type=FORMATS[drawing.format].media_type, headers={INPUT_SIZE: size})
 
 
 async def _received(request: Request, room: UploadBudget) -> bytes:

@@ -15,9 +15,9 @@ function say(text, wrong = false) {
 
 const settings = () => ({
   model: at("model").value,
-  size: JSON.parse(at("size").value),
-  thin: at("thin").checked,
-  invert: at("invert").checked,
+  max_size: at("max_size").value,
+  nms: at("nms").checked,
+  background: at("background").value,
   threshold: at("threshold").value > 0 ? at("threshold").value / 100 : null,
 });
 
@@ -78,12 +78,12 @@ async function detect() {
 
 // Gray levels; with a threshold black and white, and thin lines one pixel wide, as the command has them.
 function levels() {
-  const { threshold, thin } = settings();
+  const { threshold, nms } = settings();
   const { map, width, height } = result;
   if (threshold === null) return to8Bit(map);
   const lowest = Math.fround(threshold);
   let mask = Uint8Array.from(map, (value) => (value >= lowest ? 1 : 0));
-  if (thin) mask = thinned(mask, height, width);
+  if (nms) mask = thinned(mask, height, width);
   return mask.map((set) => 255 * set);
 }
 
@@ -100,19 +100,19 @@ function draw() {
   if (!result) return;
   const { width, height, seen } = result;
   // Lines one pixel wide vanish when a large image is scaled down to the screen: the eye gets them wider.
-  const step = settings().thin ? Math.max(1, Math.round(width / seen[0])) : 1;
+  const step = settings().nms ? Math.max(1, Math.round(width / seen[0])) : 1;
   paint(at("edges"), ...strongest(levels(), width, height, step));
 }
 
 // "overlay" keeps the image visible where there is no edge.
 function paint(canvas, edges, width, height) {
-  const { invert } = settings();
+  const white = settings().background === "white";
   [canvas.width, canvas.height] = [width, height];
   const pen = canvas.getContext("2d", { willReadFrequently: true });
   const image = pen.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer); // alpha, then three times the gray level
-  const overlay = (edge) => (edge << 24) | (invert ? 0 : 0xffffff);
-  const plain = (edge) => 0xff000000 | ((invert ? 255 - edge : edge) * 0x010101);
+  const overlay = (edge) => (edge << 24) | (white ? 0 : 0xffffff);
+  const plain = (edge) => 0xff000000 | ((white ? 255 - edge : edge) * 0x010101);
   const color = at("view").value === "overlay" ? overlay : plain;
   const ink = Uint32Array.from({ length: 256 }, (_, edge) => color(edge));
   for (let index = 0; index < edges.length; index++) pixels[index] = ink[edges[index]];
@@ -213,8 +213,8 @@ function listen() {
     event.target.value = ""; // the same file may be chosen again
   });
   at("camera").addEventListener("click", useCamera);
-  for (const id of ["model", "size", "thin"]) at(id).addEventListener("change", detect);
-  for (const id of ["view", "threshold", "invert"]) at(id).addEventListener("input", draw);
+  for (const id of ["model", "max_size", "nms"]) at(id).addEventListener("change", detect);
+  for (const id of ["view", "threshold", "background"]) at(id).addEventListener("input", draw);
   at("split").addEventListener("input", split);
   at("png").addEventListener("click", savePng);
   at("svg").addEventListener("click", saveSvg);

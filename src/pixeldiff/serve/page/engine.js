@@ -1,6 +1,6 @@
 // Where the edges come from on a page with a server: its API. The page without one has another file of this name.
 //
-// models() -> [{name, default}]; edges(blob, {model, thin, size}) -> {width, height, map, seen} with values in [0, 1]
+// models() -> [{name, default}]; edges(blob, {model, nms, max_size}) -> {width, height, map, seen} with values in [0, 1]
 // and the width and height at which the network saw the image; svg and png(blob, settings) -> Blob, the file of the
 // command, or null where the page has to make its own. An error is `refused` if no setting would help.
 
@@ -11,22 +11,22 @@ export async function models() {
   return (await asked("api/models")).json();
 }
 
-export async function edges(blob, { model, thin, size }) {
-  const answer = await post(blob, { model, thin, size, format: "png" });
-  const seen = answer.headers.get("X-Pixeldiff-Seen").split("x").map(Number);
+export async function edges(blob, { model, nms, max_size }) {
+  const answer = await post(blob, { model, nms, max_size, format: "png" });
+  const seen = answer.headers.get("X-Pixeldiff-Input-Size").split("x").map(Number);
   return { ...(await mapOf(await answer.blob())), seen };
 }
 
-export async function svg(blob, { model, size, threshold, invert }) {
-  return (await post(blob, { model, size, threshold, invert, format: "svg" })).blob();
+export async function svg(blob, { model, max_size, threshold, background }) {
+  return (await post(blob, { model, max_size, threshold, background, format: "svg" })).blob();
 }
 
-export async function png(blob, { model, size, thin, threshold, invert }) {
-  return (await post(blob, { model, size, thin, threshold, invert, format: "png" })).blob();
+export async function png(blob, settings) {
+  return (await post(blob, { ...settings, format: "png" })).blob();
 }
 
-function post(blob, given) {
-  const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
+function post(blob, settings) {
+  const options = Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== null));
   const headers = { "Content-Type": blob.type.startsWith("image/") ? blob.type : "application/octet-stream" };
   return asked(`api/edges?${new URLSearchParams(options)}`, { method: "POST", body: blob, headers });
 }

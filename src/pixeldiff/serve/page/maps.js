@@ -1,20 +1,17 @@
 // Images and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
 //
-// seenSize and thinLines are pixeldiff/inference/sizes.py, reduce is Pillow's smooth bilinear, resize is
+// inputSize and thinLines are pixeldiff/inference/sizes.py, reduce is Pillow's smooth bilinear, resize is
 // pixeldiff/image.py, nms and thin are native/edges/nms.cpp and native/edges/thin.cpp. Every step is rounded to 32 bits
 // as there; tests/serve/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
 
 const f32 = Math.fround;
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-const DEFAULT_SIZE = 800;
-
-// Height and width at which the network sees an image; size is the longer side, "full" or null.
-export function seenSize(height, width, size) {
-  const longest = Math.max(height, width);
-  const most = size === "full" ? longest : (size ?? DEFAULT_SIZE);
-  if (longest <= most) return [height, width];
-  return [height, width].map((side) => Math.max(1, evenRound((side * most) / longest)));
+// Height and width at which the network runs; maxSize is the longer side or "none".
+export function inputSize(height, width, maxSize) {
+  const longer = Math.max(height, width);
+  if (maxSize === "none" || longer <= Number(maxSize)) return [height, width];
+  return [height, width].map((side) => Math.max(1, evenRound((side * maxSize) / longer)));
 }
 
 // Half goes to the even neighbor.
