@@ -475,16 +475,3 @@ def test_max_size(size, input_size, client, image, edge_weights):
 def test_wrong_sizes(size, client, image):
     answer = client.post("/api/edges", content=png(image), params={"max_size": size})
     assert (answer.status_code, "max_size" in answer.json()["error"]) == (422, True)
-
-
-def test_memory_of_large_images_goes_back(edge_weights, image, monkeypatch):
-    desk = serving.JobQueue({"tiny": edge_weights}, streams=1, threads=1, queue=0)
-    kept = desk.network("tiny")
-    desk.work(png(image), "tiny", Look(), Drawing())
-    assert desk.network("tiny") is kept
-    monkeypatch.setattr(serving, "LARGE_PIXELS", 1000)
-    desk.work(png(image), "tiny", Look(max_size=32), Drawing())  # the size of the model's input counts
-    assert desk.network("tiny") is kept
-    desk.work(png(image), "tiny", Look(), Drawing())
-    assert desk.network("tiny") is not kept
-    desk.close()

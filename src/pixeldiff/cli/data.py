@@ -25,6 +25,7 @@ from pixeldiff.jobs.edges import EdgeFiles, detect_files
 from pixeldiff.machine import cores
 from pixeldiff.parallel import split_threads
 from pixeldiff.render.drawing import Drawing
+from pixeldiff.render.formats import IMAGE_SUFFIXES
 
 
 @click.group()
@@ -61,11 +62,11 @@ def corrupt(inputs: tuple[str, ...], corruption: str, severity: int, seed: int, 
     if some images failed.
     """
     try:
-        from pixeldiff.robustness.corrupt_images import FORMATS, CorruptImages, is_result
+        from pixeldiff.robustness.corrupt_images import CorruptImages, is_result
     except ImportError as error:
         raise MissingExtra("robustness", "data corrupt", error.name) from error
     operation = CorruptImages(corruption, severity, seed)
-    images = collect(inputs, run, formats=FORMATS, skip=is_result)
+    images = collect(inputs, run, formats=tuple(IMAGE_SUFFIXES), skip=is_result)
     if images.target:
         operation = replace(operation, suffix=images.target.suffix)
     return run_images("data corrupt", operation, images, run)

@@ -14,8 +14,9 @@ from pixeldiff.cli._network import complete_model, find_network
 from pixeldiff.cli._options import GroupedCommand, option
 from pixeldiff.errors import UserError
 from pixeldiff.inference.objects import TASK, THRESHOLD
-from pixeldiff.jobs.objects import FORMATS, FindObjects
+from pixeldiff.jobs.objects import FindObjects
 from pixeldiff.jobs.operation import ModelSpec, Result
+from pixeldiff.render.formats import IMAGE_SUFFIXES
 
 DETECTION = "Detection"
 
@@ -47,7 +48,7 @@ def objects(inputs: tuple[str, ...], model: str | None, threshold: float, no_dra
     photo.jpg becomes photo.objects.jpg, with a box, a name and a score at each object; clip.mp4 becomes
     clip.objects.mp4. The `results` of --json have COCO's format. The exit code is 1 if some images failed.
     """
-    images = collect(inputs, run, formats=FORMATS, videos=True)
+    images = collect(inputs, run, formats=tuple(IMAGE_SUFFIXES), videos=True)
     if no_draw and images.videos:
         raise UserError("--no-draw is for images; the objects of a video are drawn into a video")
     if no_draw and run.output and not run.cluster:

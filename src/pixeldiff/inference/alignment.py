@@ -6,7 +6,6 @@ over the five gives a = sum conj(z - mean z) (w - mean w) / sum |z - mean z|^2, 
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -142,10 +141,3 @@ class FaceAligner:
         if faces := self.open()(image):
             return faces
         raise NoFaceError
-
-
-def encode(aligned: Aligned) -> bytes:
-    """An aligned face as a PNG file."""
-    file = io.BytesIO()
-    Image.fromarray(aligned.image).save(file, "PNG")
-    return file.getvalue()

@@ -9,8 +9,9 @@ from pathlib import Path
 from pixeldiff import image
 from pixeldiff.data.landmarks import Points
 from pixeldiff.errors import InputError, UserError
-from pixeldiff.inference.alignment import FaceAligner, encode
+from pixeldiff.inference.alignment import FaceAligner
 from pixeldiff.jobs.operation import Operation, Output
+from pixeldiff.render.formats import encode_image
 
 
 @dataclass(frozen=True)
@@ -43,4 +44,7 @@ class AlignFaces(Operation[FaceAligner]):
         except UserError as error:
             raise InputError(f"{name}: {error}") from error
         several = f"{name} has {aligned.rivals + 1} faces, took one near the middle; choose with --face"
-        return Output({"": encode(aligned)}, note=several if aligned.rivals and not self.face else "")
+        return Output(
+            {"": encode_image(aligned.image, ".png", self.provenance)},
+            note=several if aligned.rivals and not self.face else "",
+        )

@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from pixeldiff import image
 from pixeldiff.inference.objects import Found, ObjectDetector
 from pixeldiff.jobs import video
 from pixeldiff.jobs.operation import ModelSpec, Operation, Output
 from pixeldiff.render.detections import draw
-from pixeldiff.render.formats import save_image
+from pixeldiff.render.formats import encode_image
 
-FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
-QUALITY = 92
 _LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -50,8 +46,7 @@ class FindObjects(Operation[ObjectDetector]):
         if not self.draws:
             return Output(record=record)
         drawn = draw(image.as_8_bit(image.decode(data, name)), objects, model.labels)
-        kind = FORMATS[self._suffix(Path(name)).lower()]
-        return Output({"": save_image(Image.fromarray(drawn), kind, self.provenance, quality=QUALITY)}, record)
+        return Output({"": encode_image(drawn, self._suffix(Path(name)), self.provenance)}, record)
 
     def run_video(self, model: ObjectDetector, source: Path, target: Path, streams: int, progress: Any) -> video.Clip:
         def draw_frame(frame: image.ImageArray) -> Any:

@@ -34,21 +34,22 @@ _SOFTWARE = 305  # the EXIF tag for what made a file; PNG, JPEG and WebP all hol
 
 def encode_png(drawn: Image.Image, provenance: str = "") -> bytes:
     strategy = {} if drawn.mode == "RGB" else {"compress_type": _RLE}  # photos would become large files
-    return save_image(drawn, "PNG", provenance, compress_level=1, **strategy)
+    return _encode(drawn, "PNG", provenance, compress_level=1, **strategy)
 
 
 def encode_webp(drawn: Image.Image, provenance: str = "") -> bytes:
-    """Encode without loss, like PNG."""
+    """Encode edges without loss and photos at quality 95."""
+    if drawn.mode == "RGB":
+        return _encode(drawn, "WEBP", provenance, quality=95)
     drawn = drawn.convert("RGBA") if drawn.mode == "LA" else drawn
-    return save_image(drawn, "WEBP", provenance, lossless=True, quality=30)
+    return _encode(drawn, "WEBP", provenance, lossless=True, quality=30)
 
 
 def encode_jpeg(drawn: Image.Image, provenance: str = "") -> bytes:
-    return save_image(drawn, "JPEG", provenance, quality=95, subsampling=0)
+    return _encode(drawn, "JPEG", provenance, quality=95, subsampling=0)
 
 
-def save_image(drawn: Image.Image, kind: str, provenance: str, **options: Any) -> bytes:
-    """Encode an image as PNG, JPEG or WebP, with its provenance."""
+def _encode(drawn: Image.Image, kind: str, provenance: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     if provenance:
         exif = Image.Exif()
@@ -106,6 +107,7 @@ FORMATS = {
     "mat": Format("mat", "application/octet-stream", "numbers", encode_mat),
 }
 SUFFIXES = {name: name for name, kind in FORMATS.items() if name == kind.suffix} | {"jpeg": "jpg"}  # -> format
+IMAGE_SUFFIXES = {f".{suffix}": name for suffix, name in SUFFIXES.items() if FORMATS[name].takes == "image"}
 
 
 def format_of_name(path: str | os.PathLike[str]) -> str:
@@ -114,6 +116,17 @@ def format_of_name(path: str | os.PathLike[str]) -> str:
     if suffix not in SUFFIXES:
         raise OutputError(f"{path}: unknown format {suffix!r}; end the name with {', '.join(SUFFIXES)}")
     return SUFFIXES[suffix]
+
+
+def encode_image(image: NDArray[np.uint8], suffix: str, provenance: str = "") -> bytes:
+    """Encode an RGB or gray image in the format of a file suffix, one of IMAGE_SUFFIXES."""
+    file_format = FORMATS[IMAGE_SUFFIXES[suffix.lower()]]
+    if max(image.shape[:2]) > file_format.max_side:
+        size = f"{image.shape[1]}x{image.shape[0]}"
+        raise OutputError(
+            f"cannot write {size} pixels as {suffix}, which has at most {file_format.max_side} a side; use .png"
+        )
+    return file_format.encode(Image.fromarray(image), provenance)
 
 
 def read_provenance(path: Path) -> str:

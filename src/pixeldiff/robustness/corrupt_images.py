@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as images
-from pixeldiff.errors import InputError, OutputError
+from pixeldiff.errors import InputError
 from pixeldiff.files import holds
 from pixeldiff.jobs.operation import Operation, Output
-from pixeldiff.render.formats import save_image
+from pixeldiff.render.formats import encode_image
 from pixeldiff.robustness.corruptions import KINDS, SEVERITIES, corrupt
 
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 SHEET_SIDE = 150  # the longer side of an image on the sheet
 _COMMAND = "pixeldiff data corrupt --corruption "
 
@@ -49,11 +48,7 @@ class CorruptImages(Operation[None]):
             corrupted = draw_sheet(image, self.seed)
         else:
             corrupted = corrupt(image, self.severity, self.corruption, seed=self.seed)
-        try:
-            return Output({"": save_image(Image.fromarray(corrupted), FORMATS[self.suffix.lower()], self.provenance)})
-        except (OSError, ValueError) as error:  # WebP and JPEG have a largest side
-            size = f"{corrupted.shape[1]}x{corrupted.shape[0]}"
-            raise OutputError(f"cannot write {size} pixels as {self.suffix} ({error}); use .png") from error
+        return Output({"": encode_image(corrupted, self.suffix, self.provenance)})
 
 
 def is_result(path: Path) -> bool:

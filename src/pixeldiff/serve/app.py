@@ -6,8 +6,6 @@ disk and no name from a client becomes a path: models are chosen from a list.
 """
 
 import asyncio
-import contextlib
-import ctypes
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,7 +37,6 @@ PAGE_FILES = {path.name: path for path in sorted(PAGE.iterdir())}
 MAX_HEADER_BYTES = 2**14
 UPLOAD_SECONDS = 30.0
 WORK_SECONDS = 60.0
-LARGE_PIXELS = 5 * 10**5  # of what the network sees; beyond, a session keeps hundreds of megabytes
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 HEADERS = {
     "Content-Security-Policy": (
@@ -133,15 +130,6 @@ class JobQueue:
             return render(result, drawing, image), f"{width}x{height}"
         except UserError as error:
             raise RequestError(422, str(error)) from error
-        finally:
-            if height * width > LARGE_PIXELS:
-                self.forget(model)
-
-    def forget(self, name: str) -> None:
-        """Give memory back: a session keeps that of its largest image, and a new one is open in no time."""
-        with self._lock:
-            self._open.pop(name, None)
-        _trim()
 
     def submit(self, content: bytes, model: str, look: Look, drawing: Drawing) -> Future[tuple[bytes, str]]:
         """The job counts until it is done, even if nobody waits for it any more."""
@@ -163,12 +151,6 @@ class JobQueue:
 def _passes(look: Look) -> float:
     """How many times the network processes the pixels of an image."""
     return sum(scale**2 for scale in look.scales) * (2 if look.flip else 1)
-
-
-def _trim() -> None:
-    """What was freed goes back to the system, where the C library has to be told (glibc)."""
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def create_app(
