@@ -101,7 +101,7 @@ def test_the_engine_is_that_of_the_file_or_the_one_asked_for(detector, graph, ed
     assert (detector.network.engine, graph.network.engine) == ("native", "onnx")
     assert EdgeDetector("tiny", engine="native").network.engine == "native"
     for model, arguments, says in (
-        (edge_weights, {"engine": "onnx"}, r"runs \.onnx files.*pixeldiff export small-random --to small-random\.onnx"),
+        (edge_weights, {"engine": "onnx"}, r"runs \.onnx files.*pixeldiff export small-random -o small-random\.onnx"),
         (edge_onnx, {"engine": "native"}, r"runs \.safetensors files, not small-random\.onnx"),
         (edge_weights, {"engine": "quantum"}, "engine is native or onnx"),
         (edge_weights, {"engine": "native", "providers": ["CPUExecutionProvider"]}, "engine='onnx'"),
@@ -170,7 +170,7 @@ def test_wrong_weights_are_explained(tmp_path, edge_onnx):
         "other.onnx": "weights of another network",
         "corrupt.onnx": "not a readable ONNX file",
         "empty.onnx": "not a readable ONNX file",
-        "a.pth": "pixeldiff export .*a.pth --to a.safetensors",
+        "a.pth": "pixeldiff export .*a.pth -o a.safetensors",
         "missing.onnx": "no weights file",
         "no-such-model": "no pretrained model named",
         "x" * 5000: "no pretrained model named 'x{99}'",

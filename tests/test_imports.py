@@ -4,6 +4,7 @@ Both follow from the order of the rooms alone: a room is a folder or a file at t
 """
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,15 +82,18 @@ def test_the_light_world_and_the_doors_open_without_torch(room: str) -> None:
     "words",
     [
         ["train", "recipe.toml", "--out", "run"],
-        ["export", "net.safetensors", "--to", "net.onnx"],
-        ["complexity", "tiny"],
+        ["export", "net.safetensors", "-o", "net.onnx"],
+        ["info", "bipidinet18"],
         ["analyze", "net.safetensors", "--out", "figures"],
     ],
     ids=lambda words: words[0],
 )
 def test_commands_of_the_torch_world_say_what_to_install(words: list[str], tmp_path: Path) -> None:
     script = f"import sys; sys.modules['torch'] = None\nfrom pixeldiff.cli import main\nmain({words})"
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "needs torch; install it with: pip install 'pixeldiff[" in done.stderr

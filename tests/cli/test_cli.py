@@ -54,7 +54,7 @@ def test_help_lists_the_commands():
         (["data", "corrupt", "x.png", "--corruption", "fog", "--output="], "an empty argument was given (--output=)"),
         (["eval", "x", "--dataset", "bsds500", "--data", "~nobody-here/BSDS500"], "no data folder '~nobody-here"),
         (["eval", "x", "--dataset", "bsds500", "--thresholds", "100000"], "--thresholds"),
-        pytest.param(["export", "tiny", "--to", "/proc/tiny.onnx"], "/proc", marks=NEEDS_TORCH),
+        pytest.param(["export", "tiny", "-o", "/proc/tiny.onnx"], "/proc", marks=NEEDS_TORCH),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments, says):

@@ -242,7 +242,7 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
     torch.manual_seed(0)
     model = create_model("resnet18_bipdc_cifar", width=0.125, classes=100).eval()
     save_model(model, tmp_path / "net.safetensors", {"task": "classes"})
-    assert run("export", tmp_path / "net.safetensors", "--to", tmp_path / "net.pdn") == 0
+    assert run("export", tmp_path / "net.safetensors", "-o", tmp_path / "net.pdn") == 0
     capsys.readouterr()
     given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json", "--overwrite")
     test = read_cifar100(tmp_path, "test")
@@ -267,7 +267,7 @@ def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng, monkeypatch):
     model = create_model("resnet18_bipdc_cifar", width=0.125, classes=3).eval()
     described = {"labels": list(names), "recipe": {"data": {"dataset": "folder", "size": 24}}}
     save_model(model, tmp_path / "net.safetensors", described)
-    assert run("export", tmp_path / "net.safetensors", "--to", tmp_path / "net.pdn") == 0
+    assert run("export", tmp_path / "net.safetensors", "-o", tmp_path / "net.pdn") == 0
     images = FolderImages(tmp_path, "val", size=24)
     logits, labels = predict(model, images)
     given = ("eval", "--dataset", "folder", "--weights", tmp_path / "net.pdn", "--json", tmp_path / "scores.json")

@@ -59,8 +59,8 @@ def contents(folder):
         (["eval", "photos", "--truth", "photos:photos/sub", "--plot", "photos/sub/d.png"], "d.png"),
         (["robustness", "--task", "edges", "--model", "tiny", "--data", "photos", "--plot", "photos/d.png"], "d.png"),
         (["bench", "--model", "net.json", "--json", "net.json"], "net.json"),
-        (["complexity", "net.json", "--json", "net.json"], "net.json"),
-        (["export", "net.onnx", "--to", "net.onnx"], "net.onnx"),
+        (["info", "net.json", "--json", "net.json"], "net.json"),
+        (["export", "net.onnx", "-o", "net.onnx"], "net.onnx"),
         (["data", "corrupt", "a.png", "--corruption", "fog", "-o", "a.png"], "a.png"),
         (["models", "--json", "a.png"], "a.png"),
         (["recipes", "--json", "a.png"], "a.png"),
@@ -70,7 +70,7 @@ def contents(folder):
 def test_an_input_is_never_replaced(here, words, names, request):
     if "corrupt" in words or "robustness" in words:
         pytest.importorskip("scipy")
-    if words[0] in ("export", "complexity"):
+    if words[0] in ("export", "info"):
         pytest.importorskip("torch")
     before = contents(here)
     result = CliRunner().invoke(app, [*words, "--overwrite"])

@@ -45,13 +45,13 @@ def test_suppression_inside_is_that_outside(tmp_path):
 def test_the_command(tmp_path, capsys):
     write_detector(tmp_path)
     with pytest.raises(SystemExit) as stopped:
-        main(["export", str(tmp_path / "random.safetensors"), "--to", str(tmp_path / "n.onnx"), "--nms"])
+        main(["export", str(tmp_path / "random.safetensors"), "-o", str(tmp_path / "n.onnx"), "--nms"])
     assert stopped.value.code == 0
     assert "found_boxes" in [output.name for output in onnx.load(tmp_path / "n.onnx").graph.output]
     with pytest.raises(SystemExit) as stopped:
-        main(["export", "tiny", "--to", str(tmp_path / "t.onnx"), "--nms"])
+        main(["export", "tiny", "-o", str(tmp_path / "t.onnx"), "--nms"])
     assert stopped.value.code == 2
-    assert "--nms is for networks that find boxes, not for edges" in capsys.readouterr().err
+    assert "--nms is for networks for objects, not for edges" in capsys.readouterr().err
 
 
 def test_the_body_alone_is_refused(tmp_path):

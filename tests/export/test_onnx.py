@@ -80,14 +80,14 @@ def test_authors_networks_agree_in_all_three_forms(data, tmp_path, name):
     ("name", "target", "says"),
     [
         ("tiny", "net.tflite", "ends in .safetensors or .onnx"),
-        ("tiny", "net.pdn", "networks for edges need a name that ends in .safetensors or .onnx"),
-        ("bipdc-cifar100", "net.onnx", "networks for classes need a name that ends in .pdn"),
+        ("tiny", "net.pdn", "the file of a network for edges ends in .safetensors or .onnx"),
+        ("bipdc-cifar100", "net.onnx", "the file of a network for classes ends in .pdn"),
         ("tiny", "missing/net.onnx", "no folder"),
     ],
 )
 def test_bad_destinations_are_explained(tmp_path, capsys, name, target, says):
     with pytest.raises(SystemExit) as stop:
-        cli.main(["export", name, "--to", str(tmp_path / target)])
+        cli.main(["export", name, "-o", str(tmp_path / target)])
     assert (stop.value.code, list(tmp_path.iterdir())) == (2, [])
     assert says in capsys.readouterr().err
 

@@ -159,7 +159,7 @@ def test_export_and_classify_commands(tmp_path, rng, capsys):
             cli.main([str(a) for a in arguments])
         return stop.value.code
 
-    assert run("export", tmp_path / "net.safetensors", "--to", packed) == 0
+    assert run("export", tmp_path / "net.safetensors", "-o", packed) == 0
     assert "MB" in capsys.readouterr().out
     assert run("classify", image, "--model", packed, "--top", 3) == 0
     assert capsys.readouterr().out.count("thing") == 3

@@ -1,19 +1,14 @@
 """Operations, parameters and memory: the paper's tables and counts by hand."""
 
-import json
-
 import pytest
 
-from pixeldiff.cli import main
 from pixeldiff.errors import UserError
-from pixeldiff.image import preprocessing
-from pixeldiff.metrics.complexity import LayerRecord, as_json, as_text, total
+from pixeldiff.metrics.complexity import LayerRecord, as_json, layer_table, total
 from tests.extras import optional
 
 create_model = optional("pixeldiff.models").create_model
 count_layers = optional("pixeldiff.models.counting").count_layers
 nn = optional("torch.nn")
-save_model = optional("pixeldiff.models.saving").save_model
 
 
 @pytest.mark.parametrize(
@@ -60,7 +55,7 @@ def test_activation_only_networks_have_no_binary_operations():
     assert (t.bops, t.binary_params) == (0, 0)
 
 
-def test_sums_and_text():
+def test_sums_and_table():
     records = [LayerRecord("a", "conv", (1, 2, 2), 10, 0, 4), LayerRecord("b", "binary", (1, 2, 2), 6, 128, 1, 64)]
     got = as_json([*records, LayerRecord("c", "linear", (9,), 5, 0, 5, counted=False)])
     assert {k: v for k, v in got.items() if k != "layers"} == {
@@ -72,68 +67,5 @@ def test_sums_and_text():
         "memory_mbit": (5 * 32 + 64) / 1e6,
     }
     assert [layer["name"] for layer in got["layers"]] == ["a", "b", "c"]
-    assert " 1M" in as_text([LayerRecord("a", "conv", (9,), 999_700)])
-    assert "uncounted" in as_text([LayerRecord("c", "linear", (9,), 5, 0, 5, counted=False)])
-
-
-@pytest.mark.parametrize(
-    ("model", "size"),
-    [
-        ("resnet18_cifar", 32),
-        ("resnet18", 224),
-        ("ghostnet_objects", 256),
-        ("sphereface20", [112, 96]),
-        ("tiny-l", 224),
-        ("bipdc-cifar100", 32),
-    ],
-)
-def test_a_network_is_counted_at_its_own_size(capsys, model, size):
-    with pytest.raises(SystemExit):
-        main(["complexity", model, "--json", "-"])
-    (got,) = json.loads(capsys.readouterr().out)["results"]
-    assert got["input"] == size
-    first = got["layers"][0]["output"][1:]
-    assert (first == [32, 32]) == (size == 32)
-
-
-def test_a_file_is_counted_at_the_size_that_it_says(capsys, tmp_path):
-    path = tmp_path / "boxes.safetensors"
-    save_model(create_model("ghostnet_objects", width=0.25), path, {"preprocessing": preprocessing(size=96)})
-    with pytest.raises(SystemExit):
-        main(["complexity", str(path), "--json", "-"])
-    assert json.loads(capsys.readouterr().out)["results"][0]["input"] == 96
-
-
-def test_command(capsys, tmp_path):
-    save_model(create_model("bipidinet18_cifar", width=0.25), tmp_path / "quarter.safetensors")
-    for model in ("bipidinet18", str(tmp_path / "quarter.safetensors"), "bipdc-cifar100"):
-        with pytest.raises(SystemExit) as stop:
-            main(["complexity", model, "--input", "32", "--json", "-"])
-        assert stop.value.code == 0
-        (got,) = json.loads(capsys.readouterr().out)["results"]
-        assert {"flops", "bops", "ops", "fp_params", "binary_params", "memory_mbit", "layers"} <= set(got)
-    bops = {}
-    for model in (str(tmp_path / "quarter.safetensors"), "bipidinet18_cifar"):
-        with pytest.raises(SystemExit):
-            main(
-                [
-                    "complexity",
-                    model,
-                    "--input",
-                    "32",
-                    "--json",
-                    "-",
-                    *(["--width", "0.25"] if "/" not in model else []),
-                ]
-            )
-        bops[model] = json.loads(capsys.readouterr().out)["results"][0]["bops"]
-    assert set(bops.values()) == {21_818_112}
-    mistakes = (("0.3", "not whole"), ("20.5", "whole numbers"), ("1e9", "too many weights"))
-    for width, says in mistakes:
-        with pytest.raises(SystemExit):
-            main(["complexity", "bipidinet18" if width == "0.3" else "tiny", "--width", width])
-        assert says in capsys.readouterr().err
-    with pytest.raises(SystemExit) as stop:
-        main(["complexity", "resnet19"])
-    assert stop.value.code == 2
-    assert "unknown model 'resnet19'" in capsys.readouterr().err
+    assert " 1M" in layer_table([LayerRecord("a", "conv", (9,), 999_700)])
+    assert "uncounted" in layer_table([LayerRecord("c", "linear", (9,), 5, 0, 5, counted=False)])

@@ -32,7 +32,7 @@ COMMANDS: dict[str, str] = {
     "train": "Train a network from a recipe.",
     "recipes": "The shipped recipes and the numbers they are for.",
     "data": "Pseudo-labels, corrupted images, data sets in other layouts.",
-    "complexity": "Operations, parameters and memory of a network.",
+    "info": "Model card, license, parameters, operations and memory of a network.",
     "analyze": "Patterns and frequencies that a binary network has learned.",
     "export": "Turn weights into a file that runs without torch.",
     "robustness": "Score networks on corrupted images: the two tables of the paper.",

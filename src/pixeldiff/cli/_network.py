@@ -75,7 +75,7 @@ def _export(path: Path, destination: Path) -> Path:
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("train", str(path), "torch")
     script = "from pixeldiff.cli import main\nmain()"
-    done = run_python(script, "export", "--to", str(destination), "--", str(path))
+    done = run_python(script, "export", "-o", str(destination), "--", str(path))
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
         raise UserError(last[0].removeprefix("error: "))

@@ -21,7 +21,6 @@ from pixeldiff.files import holds
 OUTPUTS = {
     "out": "-o",
     "output": "-o",
-    "destination": "--to",
     "json_target": "--json",
     "plot": "--plot",
     "plot_path": "--plot",

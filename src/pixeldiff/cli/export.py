@@ -1,4 +1,4 @@
-"""`pixeldiff export`: weights to a file that runs without torch."""
+"""`pixeldiff export`: write a model as a file that runs without torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from pixeldiff import tasks, weights
 from pixeldiff.cli._outputs import check_outputs
-from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.errors import MissingExtra, OutputError, UserError
 from pixeldiff.files import check_overwrite
 
 # Functions (weights, destination, pattern=None) -> the largest difference between the file and the network.
@@ -21,44 +21,52 @@ EXPORTERS = {
     "objects": "pixeldiff.export.objects:export_objects",
 }
 
-_ENDINGS = ", ".join(f"*{end} for {row.name}" for row in tasks.TASKS.values() for end in weights.suffixes(row.name))
+_SUFFIXES = "; ".join(f"{' or '.join(weights.suffixes(task))} for {task}" for task in tasks.TASKS)
 
 
 @click.command()
-@click.argument("given", metavar="WEIGHTS")
+@click.argument("model")
 @click.option(
-    "--to",
-    "destination",
+    "-o",
+    "--output",
+    metavar="FILE",
     type=click.Path(path_type=Path),
-    required=True,
-    help=f"The file to write: {_ENDINGS}.",
+    help=f"File to write: {_SUFFIXES}. [default: the model's name in the current folder]",
 )
-@click.option("--pattern", help="Layer kinds of an authors' .pth file, when it does not tell (e.g. carv).")
-@click.option("--nms", is_flag=True, help="Boxes: with non-maximum suppression in the graph, for programs without.")
+@click.option("--pattern", metavar="LETTERS", help="Layer kinds of an authors' .pth file, if it fits several: carv.")
+@click.option("--nms", is_flag=True, help="Objects: put non-maximum suppression into the graph.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def export(given: str, destination: Path, pattern: str | None, nms: bool, overwrite: bool) -> None:
-    """Write WEIGHTS (a .safetensors or .pth file, or a pretrained model's name) as a file that runs without torch.
+def export(model: str, output: Path | None, pattern: str | None, nms: bool, overwrite: bool) -> None:
+    """Write MODEL (a pretrained model's name, a .safetensors or a .pth file) as a file that runs without torch.
 
-    The result is compared with the network before it gets its name.
+    The file is compared with the network before it gets its name.
     """
     check_outputs()
+    _check_installed("torch")
+    source = weights.trained(model)
+    task = weights.describe(source)["task"]
+    suffixes = weights.suffixes(task)
+    if output is None:
+        output = Path(source.stem + next(suffix for suffix in suffixes if suffix != source.suffix))
+    if output.suffix not in suffixes:
+        raise UserError(
+            f"cannot export to {output.name!r}; the file of a network for {task} ends in {' or '.join(suffixes)}"
+        )
+    if output.suffix == ".onnx":
+        _check_installed("onnx", "onnxruntime")
+    if not output.parent.is_dir():
+        raise OutputError(f"no folder {output.parent} to write {output.name} into; create it first")
+    check_overwrite(output, overwrite)
+    write = tasks.load(EXPORTERS[task])
+    if nms and "nms" not in inspect.signature(write).parameters:
+        raise UserError(f"--nms is for networks for objects, not for {task}; leave it out")
+    deviation = write(model, output, pattern, **({"nms": True} if nms else {}))
+    click.echo(f"{output}: {output.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")
+
+
+def _check_installed(*libraries: str) -> None:
     try:
-        for library in ("torch", *(("onnx", "onnxruntime") if destination.suffix == ".onnx" else ())):
+        for library in libraries:
             importlib.import_module(library)
     except ImportError as error:
         raise MissingExtra("train", "export", error.name) from error
-    row = tasks.find_task(weights.describe(weights.trained(given))["task"])
-    suffixes = weights.suffixes(row.name)
-    if destination.suffix not in suffixes:
-        raise UserError(
-            f"cannot export to {destination.name!r}; networks for {row.name} need a name that ends in "
-            f"{' or '.join(suffixes)}"
-        )
-    if not destination.parent.is_dir():
-        raise UserError(f"no folder {destination.parent} to write {destination.name} into; make it first")
-    check_overwrite(destination, overwrite)
-    write = tasks.load(EXPORTERS[row.name])
-    if nms and "nms" not in inspect.signature(write).parameters:
-        raise UserError(f"--nms is for networks that find boxes, not for {row.name}; leave it out")
-    deviation = write(given, destination, pattern, **({"nms": True} if nms else {}))
-    click.echo(f"{destination}: {destination.stat().st_size / 1e6:.2f} MB, within {deviation:.1e} of the network")

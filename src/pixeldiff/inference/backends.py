@@ -165,7 +165,7 @@ def open_edges(
         other = f"{path.stem}{ENGINES[engine]}"
         raise UserError(
             f"the {engine} engine runs {ENGINES[engine]} files, not {path.name}; "
-            + (f"export it first: pixeldiff export {path.stem} --to {other}" if engine == "onnx" else f"give {other}")
+            + (f"export it first: pixeldiff export {path.stem} -o {other}" if engine == "onnx" else f"give {other}")
         )
     if engine == "onnx":
         return GraphNetwork(path, described, threads, providers)

@@ -81,23 +81,16 @@ def _short(n: float) -> str:
     return f"{n:g}" if n else ""
 
 
-def as_text(records: Sequence[LayerRecord]) -> str:
-    """A table of the layers, then the totals."""
+def layer_table(records: Sequence[LayerRecord]) -> str:
+    """Format the layers as a table, a row per layer."""
     rows = [["layer", "operation", "output", "FLOPs", "BOPs", "params", "1-bit"]]
-    for r in records:
-        size = "x".join(map(str, r.output))
-        numbers = [_short(n) for n in (r.flops, r.bops, r.fp_params, r.binary_params)]
-        rows.append([r.name, r.operation + ("" if r.counted else " uncounted"), size, *numbers])
+    for record in records:
+        size = "x".join(map(str, record.output))
+        numbers = [_short(n) for n in (record.flops, record.bops, record.fp_params, record.binary_params)]
+        rows.append([record.name, record.operation + ("" if record.counted else " uncounted"), size, *numbers])
     widths = [max(len(row[i]) for row in rows) for i in range(7)]
     lines = []
     for row in rows:
-        words = [cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(words).rstrip())
-    t = total(records)
-    lines += [
-        "",
-        f"FLOPs {t.flops / 1e8:.2f}e8 ({t.flops / 1e9:.2f} GMAC)   BOPs {t.bops / 1e8:.2f}e8   OPs {t.ops / 1e8:.2f}e8",
-        f"FP parameters {t.fp_params / 1e6:.2f} M   binary parameters {t.binary_params / 1e6:.2f} M   "
-        f"memory {t.memory_mbit:.1f} Mbit",
-    ]
+        cells = [cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

@@ -69,7 +69,7 @@ def runnable(given: str | os.PathLike[str], task: str) -> tuple[Path, dict[str, 
     path, row = Path(given), find_task(task)
     if path.suffix in FOR_TORCH and path.suffix not in suffixes(task):
         to = f"{path.stem}{row.suffix}"
-        raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} --to {to}")
+        raise UserError(f"{path} needs torch to run; export it first: pixeldiff export {path} -o {to}")
     path = resolve(given)
     described = describe(path)
     check_task(given, described["task"], task)
