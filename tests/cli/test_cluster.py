@@ -18,10 +18,9 @@ from PIL import Image
 
 from pixeldiff.addresses import parse
 from pixeldiff.cli import main
-from pixeldiff.jobs.cluster import Work, Workers, connect, map_images, start_own
+from pixeldiff.jobs.cluster import Work, connect, run_cluster, start_own
 from pixeldiff.jobs.manifest import read_manifest
 from pixeldiff.jobs.operation import Operation, Output
-from pixeldiff.jobs.plan import find_jobs, write_plan
 from tests.test_addresses import s3 as s3
 
 
@@ -90,7 +89,7 @@ def test_detect_gives_the_same_bytes_and_goes_on_where_it_stopped(
     assert re.match(r"2 images in .* 11 already exist, skipped", capfd.readouterr().out)
     assert {one: one.stat().st_mtime_ns for one in before} == before
     assert read_manifest(str(there))["status"].to_pylist() == ["done"] * 13
-    assert list((there / "_manifest").glob("plan-*")) == []
+    assert list((there / "_manifest").glob("begun-*")) == []
 
 
 def test_classes_are_rows(cluster: None, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -99,19 +98,11 @@ def test_classes_are_rows(cluster: None, photos: Path, tmp_path: Path, capfd: py
     here = {one["input"]: one["classes"] for one in json.loads((tmp_path / "here.json").read_text())["results"]}
     assert run(*words, "-o", tmp_path / "there", "--cluster") == 1
     table = read_manifest(str(tmp_path / "there")).to_pylist()
-    assert {row["address"]: json.loads(row["result"])["classes"] for row in table if not row["error"]} == here
+    assert {row["address"]: json.loads(row["record"])["classes"] for row in table if not row["error"]} == here
     capfd.readouterr()
     (photos / "a/bad.jpg").unlink()
     assert run(*words, "-o", tmp_path / "there", "--cluster") == 0
     assert capfd.readouterr().out.startswith("12 already exist")
-
-
-def test_scores_are_the_same_to_the_last_digit(cluster: None, root: Path, edge_onnx: Path) -> None:
-    words = ("eval", "--truth", f"{root / 'photos'}:{root / 'edges'}", "--weights", edge_onnx, "--thresholds", 9)
-    assert run(*words, "--json", root / "here.json") == 0
-    assert run(*words, "--json", root / "there.json", "--cluster") == 0
-    here, there = (json.loads((root / f"{name}.json").read_text()) for name in ("here", "there"))
-    assert here == there
 
 
 class Deadly(Operation[None]):
@@ -132,9 +123,8 @@ class Deadly(Operation[None]):
 def test_a_image_that_kills_its_workers_is_a_row(cluster: None, photos: Path, tmp_path: Path) -> None:
     out = parse(str(tmp_path / "there"))
     with connect(None) as cpus:
-        plan = write_plan(find_jobs(str(photos), out, lambda path: None), out / "plan", 1)
-        fates = map_images(plan, Work(Deadly()), Workers(memory=10**8), cpus, out / "begun")
-        rows = [row for table in fates for row in table.to_pylist()]
+        chunks = run_cluster(Work(Deadly(), str(photos), out, memory=10**8), cpus, out / "begun")
+        rows = [row for chunk in chunks for row in chunk]
     assert len(rows) == 13
     assert {row["address"]: row["error"] for row in rows if row["status"] != "done"} == {
         str(photos / "a/bad.jpg"): f"{photos}/a/bad.jpg has ended 2 workers; scale it down, or give workers more memory"
@@ -184,7 +174,7 @@ def test_from_store_to_store(cluster: None, photos: Path, edge_onnx: Path, tmp_p
 MISTAKES = {
     "no installation": (["--cluster"], "needs ray; install it with: pip install 'pixeldiff[cluster]'"),
     "dead address": (["--cluster", "127.0.0.1:1"], "no cluster answers at 127.0.0.1:1"),
-    "no address": (["--cluster", "photos"], "--cluster photos: give host:port"),
+    "no address": (["--cluster", "photos"], "invalid --cluster photos; give HOST:PORT"),
     "no workers": (["--cluster", "--workers", "3:2"], "3:2 is neither N nor MIN:MAX"),
     "no cluster": (["--workers", "2"], "add it, or omit them"),
     "dead store": (

@@ -7,28 +7,28 @@ import pytest
 
 from pixeldiff.addresses import parse
 from pixeldiff.errors import UserError
-from pixeldiff.jobs.manifest import FOLDER, SCHEMA, Manifest, read_manifest
+from pixeldiff.jobs.manifest import FOLDER, Manifest, read_manifest
 
 
-def fates(**statuses: str) -> pa.Table:
-    rows = [
-        {"address": name, "status": one, "error": "bad" if one == "failed" else None} for name, one in statuses.items()
+def rows(**statuses: str) -> list[dict[str, str | None]]:
+    return [
+        {"address": name, "status": status, "error": "bad" if status == "failed" else None}
+        for name, status in statuses.items()
     ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def run(folder: Path, stamp: str, note: str = "n", **statuses: str) -> Manifest:
     manifest = Manifest(parse(str(folder / FOLDER)), note, stamp)
     if statuses:
-        manifest.add(fates(**statuses))
+        manifest.add(rows(**statuses))
     manifest.close()
     return manifest
 
 
 def shown(folder: Path) -> dict[str, str]:
     table = read_manifest(str(folder))
-    rows = sum(len(pa.parquet.read_table(one)) for one in (folder / FOLDER).glob("*.parquet"))
-    assert rows == len(table), "an address has two rows"
+    count = sum(len(pa.parquet.read_table(one)) for one in (folder / FOLDER).glob("*.parquet"))
+    assert count == len(table), "an address has two rows"
     return dict(zip(table["address"].to_pylist(), table["status"].to_pylist(), strict=True))
 
 
@@ -48,13 +48,14 @@ def test_results_whose_rows_were_lost_with_the_driver_get_theirs(tmp_path: Path)
     assert shown(tmp_path) == {"a": "done", "b": "skipped"}
 
 
-def test_parts_are_written_as_rows_come(tmp_path: Path) -> None:
+def test_parts_are_written_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    manifest = Manifest(parse(str(tmp_path / FOLDER)), "n", "1", clock=lambda: now)
-    manifest.add(fates(a="done"))
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    manifest = Manifest(parse(str(tmp_path / FOLDER)), "n", "1")
+    manifest.add(rows(a="done"))
     assert not (tmp_path / FOLDER).exists()
     now = 31.0
-    manifest.add(fates(b="done"))
+    manifest.add(rows(b="done"))
     assert shown(tmp_path) == {"a": "done", "b": "done"}
 
 
@@ -69,5 +70,5 @@ def test_what_is_no_manifest(tmp_path: Path) -> None:
         read_manifest(str(tmp_path))
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "x.parquet").write_text("no")
-    with pytest.raises(UserError, match="no part of a manifest"):
+    with pytest.raises(UserError, match="is not part of a manifest"):
         run(tmp_path, "1")

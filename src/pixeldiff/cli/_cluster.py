@@ -1,4 +1,4 @@
-"""`--cluster` of every command that works through images: its options, the run, and what is told of it."""
+"""`--cluster` of every command over images: its options, the run and its messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,15 @@ import click
 from pixeldiff import addresses
 from pixeldiff.cli import _json
 from pixeldiff.cli import _report as report
-from pixeldiff.cli._network import Open
 from pixeldiff.cli._options import CLUSTER, option
 from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.files import make_folder
 
 if TYPE_CHECKING:
     from pixeldiff.cli._images import RunOptions
-    from pixeldiff.jobs.cluster import Workers
     from pixeldiff.jobs.operation import Operation
 
-_GIGABYTE = 10**9
-_TOLD = 100  # failures that are named in JSON; the manifest has all
+_NAMED = 100  # failures that are named in JSON; the manifest has all
 
 
 @dataclass(frozen=True)
@@ -36,30 +33,24 @@ class Cluster:
     """Where to run, and on what."""
 
     address: str | None
-    least: int
-    most: int | None
+    min_workers: int
+    max_workers: int | None
     memory: int
 
-    @property
-    def workers(self) -> Workers:
-        from pixeldiff.jobs.cluster import Workers
 
-        return Workers(self.least, self.most, self.memory)
-
-
-class _Bounds(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+class _Range(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """N or MIN:MAX."""
 
     name = "workers"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        found = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", str(value))
-        bounds = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        match = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", str(value))
+        bounds = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         return bounds if 0 < bounds[0] <= bounds[1] else self.fail(f"{value} is neither N nor MIN:MAX", param, ctx)
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options; the command is given one `cluster`, None without it."""
+    """Add the options; the command gets them as `cluster`, which is None without --cluster."""
 
     @option(
         CLUSTER,
@@ -70,13 +61,13 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="[HOST:PORT]",
         help="Run on a Ray cluster: at this address, at RAY_ADDRESS, or a new one on this machine.",
     )
-    @option(CLUSTER, "--workers", type=_Bounds(), metavar="MIN:MAX", help="Number of workers. [default: 1 to its CPUs]")
+    @option(CLUSTER, "--workers", type=_Range(), metavar="MIN:MAX", help="Number of workers. [default: 1 to its CPUs]")
     @option(
         CLUSTER,
         "--worker-memory",
         type=click.FloatRange(0.1, 1000),
         metavar="GB",
-        help="Memory of each worker. [default: 1]",
+        help="Memory of each worker, GB. [default: 1]",
     )
     @functools.wraps(command)
     def wrapped(
@@ -84,58 +75,21 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         address: str | None,
         workers: tuple[int, int] | None,
         worker_memory: float | None,
-        **given: Any,
+        **more: Any,
     ) -> Any:
-        cluster = None
-        if address is not None:
-            least, most = workers or (1, None)
-            cluster = Cluster(address or None, least, most, int((worker_memory or 1) * _GIGABYTE))
-        elif workers or worker_memory:
+        if address is None and (workers or worker_memory):
             raise UserError("--workers and --worker-memory need --cluster; add it, or omit them")
-        return command(*arguments, cluster=cluster, **given)
+        min_workers, max_workers = workers or (1, None)
+        cluster = Cluster(address or None, min_workers, max_workers, int((worker_memory or 1) * 10**9))
+        return command(*arguments, cluster=None if address is None else cluster, **more)
 
     return wrapped
 
 
-@contextmanager
-def scatter(cluster: Cluster | None) -> Iterator[Any]:
-    """For `eval`: what runs a function over items on the cluster; None without one."""
-    if cluster is None:
-        yield None
-        return
-    require()
-    from pixeldiff.jobs.cluster import connect, each
-
-    with connect(cluster.address) as cpus:
-        yield functools.partial(each, workers=cluster.workers, cpus=cpus)
-
-
-def traveling(opened: Open, cluster: Cluster | None) -> Any:
-    """An open network, which may also be sent to a cluster."""
-    if cluster is None:
-        return opened.network
-    from pixeldiff.jobs.cluster import Carried, Traveling
-
-    content = opened.runs.read_bytes()
-    carried = Carried(opened.task.name, opened.runs.name, content, cluster.memory)
-    return Traveling(opened.network, carried)
-
-
-def require() -> None:
-    """What is not installed is told before anything else."""
-    try:
-        import pyarrow
-        import ray
-    except ImportError as error:
-        raise MissingExtra("cluster", "--cluster", error.name) from error
-    del pyarrow, ray
-
-
 @dataclass
-class Tally:
-    """What has become of the images so far; no more than this is held."""
+class _Totals:
+    """What became of the images so far."""
 
-    images: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     workers: Counter[str] = field(default_factory=Counter)
@@ -147,14 +101,14 @@ class Tally:
         self.statuses.update(row["status"] for row in rows)
         self.workers.update(row["worker"] for row in rows if row["status"] == "done")
         for row in rows:
-            if row["error"]:
-                self.causes[_cause(row["error"], row["address"])] += 1
-                if len(self.failed) < _TOLD:
-                    self.failed.append({"input": row["address"], "error": row["error"]})
+            if error := row.get("error"):
+                cause = re.sub(r"\s*\(.*?\)|\d+", "", error.replace(row["address"], ""))  # without what is of one image
+                self.causes[cause.partition(";")[0].strip(" :")] += 1
+                self.failed += [{"input": row["address"], "error": error}] * (len(self.failed) < _NAMED)
         self.first = self.first or (time.perf_counter(), self.statuses.total())
 
     def summary(self) -> dict[str, Any]:
-        """For JSON: rates are those after the first results."""
+        """Return the totals for JSON; the rate is that after the first results."""
         now = time.perf_counter()
         begun, before = self.first or (now, 0)
         rate = (self.statuses.total() - before) / (now - begun) if now - begun > 1e-3 else 0.0
@@ -168,117 +122,61 @@ class Tally:
         }
 
 
-def _cause(error: str, address: str) -> str:
-    """An error without what is of one image only."""
-    return re.sub(r"\s*\(.*?\)|\d+", "", error.replace(address, "")).partition(";")[0].strip(" :")
-
-
-def single(inputs: tuple[str, ...], out: str | None) -> tuple[str, str]:
-    """The SOURCE and the TARGET of a cluster run."""
-    if len(inputs) != 1:
-        raise UserError("--cluster takes one input: a folder, a glob in quotes, or a list (.txt, .parquet)")
-    if out is None or out == "-" or inputs[0] == "-":
-        raise UserError("--cluster needs -o TARGET, a folder or an address that all machines reach")
-    return inputs[0], out
-
-
-@dataclass(frozen=True)
-class Task:
-    """An operation and where it runs."""
-
-    command: str
-    operation: Operation[Any]
-    source: str
-    out: str
-    overwrite: bool
-    select: Callable[[Any], Any]
-
-
 def run(command: str, operation: Operation[Any], inputs: tuple[str, ...], options: RunOptions) -> int:
-    """Run an operation on a cluster; the exit code is 1 if some images failed."""
-    cluster, json_target = options.cluster, options.json_target
+    """Run an operation on a cluster; return the exit code, 1 if some images failed."""
+    try:
+        from pixeldiff.jobs.cluster import Work, connect, run_cluster
+        from pixeldiff.jobs.listing import find_jobs
+        from pixeldiff.jobs.manifest import FOLDER, Manifest
+    except ImportError as error:
+        raise MissingExtra("cluster", "--cluster", error.name) from error
+    cluster = options.cluster
     assert cluster is not None
-    source, target = single(inputs, options.output)
-    task = Task(command, operation, source, target, options.overwrite, options.select)
-    require()
-    from pixeldiff.jobs.cluster import Work, connect, map_images
-    from pixeldiff.jobs.manifest import FOLDER, Manifest
-    from pixeldiff.jobs.plan import find_jobs, write_plan
-
-    out = addresses.parse(task.out)
+    if len(inputs) != 1:
+        raise UserError("--cluster takes one input; give a folder, a glob in quotes, or a list (.txt, .parquet)")
+    if options.output is None or options.output == "-" or inputs[0] == "-":
+        raise UserError("--cluster needs -o TARGET; give a folder or an address that all machines reach")
+    source = inputs[0] if addresses.is_remote(inputs[0]) else os.path.abspath(inputs[0])
+    out = addresses.parse(options.output)
     if not out.scheme:
-        from pixeldiff.files import make_folder
-
         make_folder(Path(out.path))
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
     folder = out / FOLDER
     manifest = Manifest(folder, operation.provenance, stamp)
-    tally = Tally()
-    plans = folder / f"plan-{stamp}"
-    with connect(cluster.address) as cpus, _removed(plans):
-        jobs = _left(task.select(find_jobs(task.source, out, operation.ending)), manifest, task, tally)
-        plan = write_plan(jobs, plans, max(cpus, cluster.least))
-        work = Work(operation, task.overwrite, cluster.memory)
+    next(find_jobs(source, out, operation.ending))  # raises if there is nothing, before Ray is started
+    bounds = (cluster.min_workers, cluster.max_workers, cluster.memory)
+    work = Work(operation, source, out, options.overwrite, options.limit, *bounds)
+    by_record = operation.ending(Path(source)) is None and not options.overwrite
+    totals, begun = _Totals(), folder / f"begun-{stamp}"
+    progress = report.hide_progress if options.quiet else report.show_progress
+    with connect(cluster.address) as cpus, progress() as show:
         try:
-            _follow(map_images(plan, work, cluster.workers, cpus, plans / "begun"), plan.images, manifest, tally)
-        finally:  # also what is stopped leaves its rows
-            manifest.close()
-    return _tell(task, tally, manifest, json_target)
-
-
-@contextmanager
-def _removed(folder: addresses.Address) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        addresses.remove(folder)
-
-
-def _left(jobs: Iterator[Any], manifest: Any, task: Task, tally: Tally) -> Iterator[Any]:
-    """Without those whose result stands in the manifest already; a result in a file is looked for by the worker."""
-    if task.operation.ending(Path(".jpg")) is not None or task.overwrite or not len(manifest.same):
-        yield from jobs
-        return
-    import numpy as np
-
-    from pixeldiff.jobs.manifest import digests
-
-    for job in jobs:
-        if np.isin(digests([str(job[0])]), manifest.same)[0]:
-            tally.statuses["skipped"] += 1
-        else:
-            yield job
-
-
-def _follow(fates: Iterator[Any], total: int, manifest: Any, tally: Tally) -> None:
-    """Fates into the manifest and the tally as they come, with a bar on a terminal."""
-    done = 0
-    with report.show_progress() as progress:
-        if total:
-            for table in fates:
-                rows = table.to_pylist()
+            for rows in run_cluster(work, cpus, begun, manifest.same if by_record else ()):
                 if stops := [row["error"] for row in rows if row["status"] == "stop"]:
-                    raise UserError(f"{tally.statuses['done']} of {total} written, then stopped: {stops[0]}")
-                manifest.add(table)
-                tally.add(rows)
-                done += len(rows)
-                progress(done, total)
+                    raise UserError(f"{totals.statuses['done']} written, then stopped: {stops[0]}")
+                manifest.add(rows)
+                totals.add(rows)
+                show(totals.statuses.total(), None)
+        finally:  # a run that is stopped leaves its rows, too
+            manifest.close()
+            addresses.remove(begun)
+    return _tell(command, totals, manifest, options)
 
 
-def _tell(task: Task, tally: Tally, manifest: Any, json_target: str | None) -> int:
-    summary = tally.summary()
-    failed = summary["failed"]
+def _tell(command: str, totals: _Totals, manifest: Any, options: RunOptions) -> int:
+    summary = totals.summary()
     result = {"manifest": str(manifest.folder), **summary}
-    _json.write(json_target, task.command, [result], tally.failed, task.overwrite)
-    if json_target != _json.STDOUT:
+    _json.write(options.json_target, command, [result], totals.failed, options.overwrite)
+    if options.json_target != _json.STDOUT and not options.quiet:
         report.say(_sentences(summary, str(manifest.folder)))
     report.remark(f"error: {number} x {cause}" for cause, number in summary["causes"].items())
     if summary["skipped"]:
-        report.remark(
-            f"warning: {rows} results were made with other options ({note}); --overwrite replaces results"
-            for note, rows in manifest.others.items()
+        others = manifest.others.items()
+        made = (
+            f"warning: {n} results were made with other options ({by}); --overwrite replaces them" for by, n in others
         )
-    return 1 if failed else 0
+        report.remark(made, options.quiet)
+    return 1 if summary["failed"] else 0
 
 
 def _sentences(summary: dict[str, Any], folder: str) -> Iterator[str]:

@@ -126,14 +126,13 @@ def _on_cluster(
     json_target: str | None,
 ) -> int:
     """Images only; the names are those of a run here."""
-    source, target = _cluster.single(inputs, out)
-    if is_clip(Path(source)):
+    if any(is_clip(Path(source)) for source in inputs):
         raise UserError("--cluster is for images; run videos without it")
     _encode_nothing(wanted.drawing)
     with find_network(word, TASK) as named:
         operation = DetectEdges(ModelSpec(TASK, named.runs), wanted)
-        run = RunOptions(target, None, None, wanted.overwrite, json_target, False, None, None, cluster)
-        return _cluster.run("detect", operation, (source,), run)
+        run = RunOptions(out, None, None, wanted.overwrite, json_target, False, None, None, cluster)
+        return _cluster.run("detect", operation, inputs, run)
 
 
 def _check_idle(inputs: Sequence[str], found: InputFiles, smoothed: bool, chosen: set[str]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pixeldiff.cli import _cluster, _json
+from pixeldiff.cli import _json
 from pixeldiff.cli._network import one_of, open_network
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.errors import UserError
@@ -118,7 +118,6 @@ def _word(field: dataclasses.Field[Any]) -> str:
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use. [default: all]")
 @_json.option
 @click.option("--overwrite", is_flag=True, help="Replace result files that exist.")
-@_cluster.options
 def eval(  # the command's name
     dataset: str,
     data: Path | None,
@@ -127,7 +126,6 @@ def eval(  # the command's name
     threads: int | None,
     json_target: str | None,
     overwrite: bool,
-    cluster: _cluster.Cluster | None,
     **given: Any,
 ) -> None:
     """Score a network on a data set, or folders of edge MAPS (.png, .npy or .mat) that were written before.
@@ -140,11 +138,9 @@ def eval(  # the command's name
     options = module.Options(**_own(task, dataset, given))
     cache = _check_json(json_target, overwrite)
     threads = threads or cores()
-    with _cluster.scatter(cluster) as each:
-        job: Job = module.prepare(options, Asked(dataset, data, threads, cache, overwrite, each))
-        given_threads = (max(1, threads // job.streams), job.streams)
-        with _network(model, weights, task, *given_threads, cluster) as network:
-            outcome = _run(job, network)
+    job: Job = module.prepare(options, Asked(dataset, data, threads, cache, overwrite))
+    with _network(model, weights, task, max(1, threads // job.streams), job.streams) as network:
+        outcome = _run(job, network)
     _json.write(json_target, "eval", outcome.results, overwrite=overwrite)
     if json_target != _json.STDOUT:
         click.echo("\n".join(outcome.table))
@@ -171,14 +167,14 @@ def _check_json(target: str | None, overwrite: bool) -> Path | None:
 
 @contextmanager
 def _network(
-    model: str | None, weights: Path | None, task: Task, threads: int, streams: int, cluster: _cluster.Cluster | None
+    model: str | None, weights: Path | None, task: Task, threads: int, streams: int
 ) -> Iterator[Network | None]:
     """The network to score, if one is asked for."""
     if model is None and weights is None:
         yield None
         return
     with open_network(one_of(model, weights), task.name, threads, streams) as opened:
-        yield Network(opened.name, _cluster.traveling(opened, cluster), opened.sha256)
+        yield Network(opened.name, opened.network, opened.sha256)
 
 
 def _run(job: Job, network: Network | None) -> Outcome:

@@ -1,11 +1,9 @@
-"""Many images on many machines: a plan's images through workers of Ray Data, and what became of each.
+"""Run an operation over many images on many machines with Ray Data.
 
-Ray Data does the work: workers are actors that open the network once, as many as there is need and room for, within
-bounds; it holds back what would come too fast, and does again what is lost with a process or a machine. That is safe at
-any time: a result is whole or not there, and the same bytes whoever makes it.
-
-What a worker is given, and gives back, is one row: a chunk of images. A block of Ray's is one such row (its target
-size is a byte), so that nothing has to divide blocks, which would need a CPU that the workers have taken.
+Ray Data lists the images (a task), runs the operation (actors, each with an open model), holds back what comes too
+fast, and repeats what is lost with a process or a machine. Repeating is safe: a result is complete or missing, and has
+the same bytes whoever makes it. A row of Ray's is a chunk of images, and a block is one row (its target size is a
+byte), so that nothing has to divide blocks, which would need a CPU that the workers have taken.
 """
 
 from __future__ import annotations
@@ -14,44 +12,39 @@ import contextlib
 import json
 import logging
 import os
-import pickle
 import secrets
 import socket
-import sys
 import tempfile
 import threading
 import time
 import traceback
+import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from pixeldiff import __version__, addresses
 from pixeldiff.addresses import Address
 from pixeldiff.errors import DiskFullError, MissingExtra, UserError
 from pixeldiff.files import remove_stale_temp_files
-from pixeldiff.jobs.manifest import SCHEMA
+from pixeldiff.jobs.listing import Job, find_jobs
+from pixeldiff.jobs.manifest import digests
 from pixeldiff.jobs.operation import Operation
-from pixeldiff.jobs.plan import Job, Plan, read_chunk, read_part
-from pixeldiff.tasks import find_task, load
 
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
+Row = dict[str, Any]
 
-_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-_CPUS = 0.9  # of a worker: what is left over reads plans, which would wait for ever for a CPU of its own
-_READER_CPUS = 0.01
-_THREADS = 4  # of a worker; one is in the network, others read and write meanwhile
-_STORE_BYTES = 2**28  # for rows, on a cluster of our own
-_PATIENCE = 5  # seconds until an address counts as dead
+CHUNK, LARGEST = 32, 1024  # images in a chunk: from seconds of work to a minute
+_CPUS, _LISTING_CPUS = 0.9, 0.01  # of a worker; the listing takes what is left of a CPU, and never waits for one
+_THREADS = 4  # of a worker; one is in the model, the others read and write
 _DEATHS = 2  # of workers over one image
-
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 # A Ray process that does not answer in time counts as dead, and its death ends the program that is connected. On one
 # machine a process that is alive is only slow: the limits are minutes, not Ray's seconds.
 _PATIENT = {
@@ -63,86 +56,32 @@ _PATIENT = {
 
 
 @dataclass(frozen=True)
-class Workers:
-    """How many there may be, and what each takes."""
-
-    least: int = 1
-    most: int | None = None  # the CPUs there are
-    memory: int = 10**9  # bytes, which are also the network's budget
-
-
-@dataclass(frozen=True)
-class Carried:
-    """A network that travels as the content of its file; called, where it is to run, it is open."""
-
-    task: str
-    name: str
-    content: bytes
-    memory: int
-
-    def __call__(self) -> Any:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / self.name
-            path.write_bytes(self.content)
-            network = load(find_task(self.task).model)(path, threads=1, streams=1)
-        if hasattr(network, "memory_budget"):
-            network.memory_budget = self.memory
-        return network
-
-
-class Traveling:
-    """An open network that, pickled, goes as what is carried and arrives open."""
-
-    def __init__(self, network: Any, carried: Carried) -> None:
-        self._network, self._carried = network, carried
-
-    def __call__(self, *arguments: Any, **more: Any) -> Any:
-        return self._network(*arguments, **more)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (self._carried,)
-
-
-def _arrive(carried: Carried) -> Any:
-    return carried()
-
-
-@dataclass(frozen=True)
 class Work:
-    """What workers do."""
+    """What the workers do, and how many there are."""
 
     operation: Operation[Any]
+    source: str
+    out: Address
     overwrite: bool = False
-    memory: int = 10**9  # bytes, the budget of the network
-
-
-@dataclass(frozen=True)
-class Fate:
-    """A row of the manifest; the status `stop` means that no other image will fare better."""
-
-    address: str
-    size: int | None = None
-    status: str = "done"
-    result: str | None = None
-    seconds: float | None = None
-    error: str | None = None
-    worker: str = ""
+    limit: int | None = None
+    min_workers: int = 1
+    max_workers: int | None = None  # by default as many as there are CPUs
+    memory: int = 10**9  # bytes of a worker, also the budget of its model
 
 
 @contextlib.contextmanager
 def connect(address: str | None) -> Iterator[int]:
-    """The cluster at an address, else that of the environment, else one of our own on this machine; gives its CPUs."""
+    """Connect to the cluster at an address, else to RAY_ADDRESS, else to one on this machine, which is started if there
+    is none; give the number of its CPUs."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    warnings.filterwarnings("ignore", module="ray")
     try:
         import ray
         import ray.data
     except ImportError as error:
         raise MissingExtra("cluster", "--cluster", error.name) from error
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_hushed())
         if address or not ray.is_initialized():  # a program may have its own connection
             _start(ray, address or os.environ.get("RAY_ADDRESS"), stack)
             stack.callback(ray.shutdown)
@@ -152,25 +91,6 @@ def connect(address: str | None) -> Iterator[int]:
         context.enable_progress_bars = False
         context.target_max_block_size = 1
         yield int(ray.cluster_resources().get("CPU", 1))
-
-
-@contextlib.contextmanager
-def _hushed() -> Iterator[None]:
-    """What Ray's processes and libraries print goes nowhere; what Python prints to stderr still arrives."""
-    with contextlib.ExitStack() as stack:
-        nothing = stack.enter_context(open(os.devnull, "w"))
-        stack.enter_context(contextlib.redirect_stdout(nothing))
-        try:
-            number = os.dup(2)
-        except OSError:  # a process without stderr
-            yield
-            return
-        ours = stack.enter_context(open(number, "w", buffering=1, errors="backslashreplace"))
-        stack.callback(os.dup2, number, 2)
-        sys.stderr.flush()
-        os.dup2(nothing.fileno(), 2)
-        stack.enter_context(contextlib.redirect_stderr(ours))
-        yield
 
 
 def _start(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:
@@ -186,212 +106,205 @@ def _start(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:
             start_own(ray, stack)
     except UserError:
         raise
-    except Exception as error:  # Ray raises what it likes
+    except Exception as error:  # Ray has many
         why = " ".join(str(error).split())[:200]
         if "AuthenticationError" in "".join(traceback.format_exception(error)):
-            why = "it asks for a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH if it is not in your home"
+            why = "it asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH if it is not in your home"
         raise UserError(f"cannot use the cluster {address or 'on this machine'} ({why})") from error
     if not ray.is_initialized():
-        raise UserError("no cluster runs on this machine; start one: ray start --head, or leave the address out")
+        raise UserError("no cluster runs on this machine; start one with: ray start --head, or omit the address")
 
 
 def start_own(ray: Any, stack: contextlib.ExitStack, **more: Any) -> None:
-    """On loopback, without a dashboard: whoever reaches a cluster's ports may run programs on it."""
+    """Start a cluster on loopback, without a dashboard: whoever reaches its ports may run programs on it."""
     from ray._private import ray_constants
 
-    os.environ.setdefault(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0")  # the processes of Ray read it ...
-    ray_constants.ENABLE_RAY_CLUSTER = False  # ... and this one has
+    os.environ.setdefault(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0")  # for Ray's processes, and for this one
+    ray_constants.ENABLE_RAY_CLUSTER = False
     if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ):
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # for this run; Ray would leave one in the user's home
         stack.callback(lambda: [os.environ.pop(name, None) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")])
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
-    own = {"include_dashboard": False, "object_store_memory": _STORE_BYTES, "_temp_dir": folder}
-    own["_system_config"] = _PATIENT
+    settings = {"include_dashboard": False, "object_store_memory": 2**28, "_temp_dir": folder} | _QUIET | more
     for last in (False, False, True):
         try:
-            ray.init(**own, **_QUIET, **more)
+            ray.init(**settings, _system_config=_PATIENT)
             return
         except Exception as error:
             ray.shutdown()
-            if last or "timed out" not in str(error):  # it gives its parts 20 s, which a busy machine exceeds
+            if last or "timed out" not in str(error):  # Ray gives its processes 20 s, which a busy machine exceeds
                 raise
 
 
 def _probe(address: str) -> None:
-    """A dead address is told at once; Ray itself would try for half a minute."""
+    """Raise if nothing answers at an address; Ray itself would try for half a minute."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
-        raise UserError(f"--cluster {address}: give host:port of its head node, or --cluster as the last word")
+        raise UserError(f"invalid --cluster {address}; give HOST:PORT of the head node, or put --cluster last")
     try:
-        socket.create_connection((host, int(port)), _PATIENCE).close()
+        socket.create_connection((host, int(port)), 5).close()
     except (OSError, OverflowError) as error:
         raise UserError(f"no cluster answers at {address} ({error}); is its head node up?") from error
 
 
-def map_images(plan: Plan, work: Work, workers: Workers, cpus: int, marks: Address) -> Iterator[pa.Table]:
-    """The fates of a plan's images, a chunk at a time, in the order in which they are ready. `marks` is a folder for
-    notes on what has been begun."""
+def run_cluster(work: Work, cpus: int, begun: Address, settled: Any = ()) -> Iterator[list[Row]]:
+    """Yield rows of the manifest as they are ready, a chunk of images at a time. `begun` is a folder for notes on the
+    chunks that workers have begun; images without files whose digest is in `settled` are skipped."""
     import ray.data
 
-    parts = [{"part": part.full} for part in plan.parts]
-    rows = ray.data.from_items(parts, override_num_blocks=len(parts))
-    rows = rows.map_batches(_read, batch_size=1, batch_format="pyarrow", num_cpus=_READER_CPUS)
-    arguments = {"work": work, "written": plan.written, "marks": marks, "version": __version__}
-    for batch in _mapped(rows, _Worker, arguments, workers, cpus):
-        for content in batch["fates"]:
-            yield pa.ipc.open_stream(content.as_buffer()).read_all()
-
-
-def each(
-    work: Callable[[_Item], _Result], items: Sequence[_Item], workers: Workers, cpus: int
-) -> Iterator[tuple[_Item, _Result]]:
-    """work(item) of each item on the cluster, as they are ready; an error of the work comes here."""
-    import ray.data
-
-    rows = ray.data.from_items([{"index": index} for index in range(len(items))], override_num_blocks=len(items))
-    for batch in _mapped(rows, _Caller, {"work": work, "items": items}, workers, cpus):
-        for index, content in zip(batch["index"].to_pylist(), batch["result"].to_pylist(), strict=True):
-            result = pickle.loads(content)  # written by our own workers
-            if isinstance(result, UserError):
-                raise result
-            yield items[index], result
-
-
-def _mapped(rows: Any, worker: type, arguments: dict[str, Any], workers: Workers, cpus: int) -> Iterator[pa.Table]:
-    import ray
-    from ray.data import ActorPoolStrategy
-
-    most = max(workers.least, workers.most or cpus)
-    first = max(workers.least, min(most, cpus))  # what there is room for at once
+    addresses.write(begun / "start", b"")
+    started = addresses.written_at(begun / "start") or 0.0
+    max_workers = max(work.min_workers, work.max_workers or cpus)
+    rows = ray.data.from_items([{"cpus": cpus}], override_num_blocks=1)
     rows = rows.map_batches(
-        worker,
-        fn_constructor_kwargs=arguments,
+        _list_chunks,
+        fn_kwargs={"work": work, "settled": settled},
         batch_size=1,
         batch_format="pyarrow",
-        compute=ActorPoolStrategy(
-            min_size=workers.least, max_size=most, initial_size=first, max_tasks_in_flight_per_actor=2
+        num_cpus=_LISTING_CPUS,
+    )
+    rows = rows.map_batches(
+        _Worker,
+        fn_constructor_kwargs={"work": work, "started": started, "begun": begun, "version": __version__},
+        batch_size=1,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(
+            min_size=work.min_workers,
+            max_size=max_workers,
+            initial_size=max(work.min_workers, min(max_workers, cpus)),
+            max_tasks_in_flight_per_actor=2,
         ),
         num_cpus=_CPUS,
-        memory=workers.memory,
+        memory=work.memory,
     )
     try:
-        yield from rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        for batch in rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            yield from (json.loads(text) for text in batch["rows"].to_pylist())
     except ray.exceptions.RayError as error:
         why = " ".join(str(error).split())[-300:]
-        raise UserError(f"the cluster gave up ({why}); the same command goes on where it stopped") from error
+        raise UserError(f"the cluster gave up ({why}); to resume, run the same command again") from error
 
 
-def _read(parts: pa.Table) -> pa.Table:
-    return pa.concat_tables([read_part(part) for part in parts["part"].to_pylist()])
+def chunked(jobs: Iterator[Any], workers: int) -> Iterator[list[Any]]:
+    """Divide jobs into chunks that grow from one job: all workers soon have some, and many jobs make few chunks."""
+    total = 0
+    while chunk := list(islice(jobs, min(LARGEST, max(1, min(CHUNK, total // (4 * workers)), total // 1024)))):
+        yield chunk
+        total += len(chunk)
 
 
-class _Caller:
-    """An actor that calls a function."""
+def _list_chunks(rows: Any, work: Work, settled: Any) -> Iterator[Any]:
+    """List the source, as a task of Ray; an error becomes a row."""
+    import pyarrow as pa
 
-    def __init__(self, work: Callable[[Any], Any], items: Sequence[Any]) -> None:
-        self.work, self.items = work, items
+    def as_table(name: str, content: Any) -> Any:
+        return pa.table({"name": [name], "jobs": [json.dumps(content)]})
 
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        indices = rows["index"].to_pylist()
-        return pa.table({"index": indices, "result": [pickle.dumps(self._call(index)) for index in indices]})
-
-    def _call(self, index: int) -> Any:
-        try:
-            return self.work(self.items[index])
-        except UserError as error:
-            return error
+    jobs = islice(find_jobs(work.source, work.out, work.operation.ending), work.limit)
+    try:
+        for number, chunk in enumerate(chunked(jobs, max(rows["cpus"].to_pylist()[0], work.min_workers))):
+            skip = np.isin(digests([str(source) for source, _ in chunk]), settled)
+            entries = [
+                [source.full, target.full if target else None, bool(skipped)]
+                for (source, target), skipped in zip(chunk, skip, strict=True)
+            ]
+            yield as_table(f"{number:09d}", entries)
+    except UserError as error:
+        yield as_table("error", str(error))
 
 
 class _Worker:
-    """An actor: chunks of images to their fates."""
+    """An actor of Ray: chunks of images to rows of the manifest."""
 
-    def __init__(self, work: Work, written: float, marks: Address, version: str) -> None:
+    def __init__(self, work: Work, started: float, begun: Address, version: str) -> None:
         import ray
 
-        self.work, self.written, self.marks = work, written, marks
+        self.work, self.started, self.begun = work, started, begun
         self.name = f"{ray.util.get_node_ip_address()}:{os.getpid()}"
-        self.gate, self.cleaned = threading.Lock(), set[Path]()
+        self.gate, self.cleaned, self.error = threading.Lock(), set[Path](), ""
         self.pool = ThreadPoolExecutor(_THREADS)
-        self.broken: str | None = None
         try:
             if version != __version__:
-                raise UserError(f"a worker has pixeldiff {__version__}, this machine {version}; install one everywhere")
-            self.network = work.operation.open(1, 1)
-            if hasattr(self.network, "memory_budget"):
-                self.network.memory_budget = work.memory
-        except UserError as error:  # told by the driver, in one line
-            self.broken = f"{error} (worker {self.name})"
+                raise UserError(f"a worker has pixeldiff {__version__}, not {version}; install the same everywhere")
+            self.model = work.operation.open(1, 1)
+            if hasattr(self.model, "memory_budget"):
+                self.model.memory_budget = work.memory
+        except UserError as error:
+            self.error = f"{error} (worker {self.name})"
 
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        contents = [self._chunk(row["chunk"], read_chunk(row)) for row in rows.to_pylist()]
-        return pa.table({"fates": contents})
+    def __call__(self, batch: Any) -> Any:
+        import pyarrow as pa
 
-    def _chunk(self, chunk: str, jobs: list[Job]) -> bytes:
-        """The fates of a chunk. Where its mark is there already, a worker has died over it: then one by one."""
-        mark = self.marks / chunk
-        if self.broken:
-            fates: Iterable[Fate] = [Fate(str(source), status="stop", error=self.broken) for source, _ in jobs]
-        else:
-            again = addresses.written_at(mark) is not None
-            self._clean({Path(target.path).parent for _, target in jobs if target and not target.scheme}, again)
-            if not again:
-                addresses.write(mark, b"")
-            attempt = partial(self._alone, mark) if again else self._one
-            fates = list((map if again else self.pool.map)(attempt, *zip(*jobs, strict=True)))
-            addresses.remove(mark)
-        table = pa.Table.from_pylist([asdict(one) for one in fates], schema=SCHEMA)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, SCHEMA) as writer:
-            writer.write_table(table)
-        content: bytes = sink.getvalue().to_pybytes()
-        return content
+        chunks = zip(batch["name"].to_pylist(), map(json.loads, batch["jobs"].to_pylist()), strict=True)
+        return pa.table({"rows": [json.dumps(self._run_chunk(name, jobs)) for name, jobs in chunks]})
+
+    def _run_chunk(self, name: str, entries: Any) -> list[Row]:
+        """Return the rows of a chunk. If a worker has died over it, its images are run one by one."""
+        if self.error or name == "error":
+            return [{"address": "", "status": "stop", "error": self.error or entries, "worker": self.name}]
+        jobs: list[Job] = [
+            (addresses.parse(source), addresses.parse(target) if target else None)
+            for source, target, skip in entries
+            if not skip
+        ]
+        skipped = [addresses.parse(source) for source, _, skip in entries if skip]
+        mark = self.begun / name
+        died = addresses.written_at(mark) is not None
+        self._clean({Path(target.path).parent for _, target in jobs if target and not target.scheme}, died)
+        if not died:
+            addresses.write(mark, b"")
+        run = partial(self._run_alone, mark) if died else self._run
+        rows = list((map if died else self.pool.map)(lambda job: run(*job), jobs))
+        addresses.remove(mark)
+        return rows + [{"address": str(address), "status": "skipped"} for address in skipped]
 
     def _clean(self, folders: set[Path], again: bool) -> None:
-        """What dead processes have left unfinished."""
-        new = folders if again else folders - self.cleaned
-        remove_stale_temp_files(new)
-        self.cleaned |= new
+        remove_stale_temp_files(folders if again else folders - self.cleaned)
+        self.cleaned |= folders
 
-    def _alone(self, mark: Address, source: Address, target: Address | None) -> Fate:
-        """An image of a chunk over which a worker has died: this one's fault, if another dies, and another."""
-        own = f"{mark.name}.{zlib.crc32(source.full.encode(errors='surrogateescape')):08x}"
-        tries = [self.marks / f"{own}.{attempt}" for attempt in range(_DEATHS)]
-        left = [one for one in tries if addresses.written_at(one) is None]
-        if not left:
+    def _run_alone(self, mark: Address, source: Address, target: Address | None) -> Row:
+        """Run an image of a chunk over which a worker died; a second and third death are this image's fault."""
+        name = f"{mark.name}.{zlib.crc32(source.full.encode(errors='surrogateescape')):08x}"
+        deaths = [self.begun / f"{name}.{attempt}" for attempt in range(_DEATHS)]
+        unused = [death for death in deaths if addresses.written_at(death) is None]
+        if not unused:
             why = f"{source} has ended {_DEATHS} workers; scale it down, or give workers more memory"
-            return Fate(str(source), status="failed", error=why, worker=self.name)
-        addresses.write(left[0], b"")
-        fate = self._one(source, target)
-        for one in tries:
-            addresses.remove(one)
-        return fate
+            return {"address": str(source), "status": "failed", "error": why, "worker": self.name}
+        addresses.write(unused[0], b"")
+        row = self._run(source, target)
+        for death in deaths:
+            addresses.remove(death)
+        return row
 
-    def _one(self, source: Address, target: Address | None) -> Fate:
+    def _run(self, source: Address, target: Address | None) -> Row:
         start = time.perf_counter()
-        fate = partial(Fate, str(source), worker=self.name)
+        row: Row = {"address": str(source), "status": "done", "worker": self.name}
         try:
-            if target is not None and (there := addresses.written_at(target)) is not None:
-                ours = there > self.written  # by an attempt of this run
-                if ours or not self.work.overwrite:
-                    return fate(status="done" if ours else "skipped", result=str(target))
-            content = addresses.read(source)
+            if target is not None and (written := addresses.written_at(target)) is not None:
+                by_this_run = written > self.started
+                if by_this_run or not self.work.overwrite:
+                    return row | {"status": "done" if by_this_run else "skipped", "result": str(target)}
+            data = addresses.read(source)
             with self.gate:
-                output = self.work.operation.run(self.network, content, str(source))
-            result = _write(output.files, target) if target else json.dumps(dict(output.record))
-            return fate(size=len(content), result=result, seconds=round(time.perf_counter() - start, 4))
+                output = self.work.operation.run(self.model, data, str(source))
+            if target is not None:
+                _write(output.files, target)
+                row["result"] = str(target)
+            row["record"] = json.dumps(dict(output.record)) if output.record else None
+            return row | {"size": len(data), "seconds": round(time.perf_counter() - start, 4)}
         except DiskFullError as error:
-            return fate(status="stop", error=str(error))
+            return row | {"status": "stop", "error": str(error)}
         except UserError as error:
-            return fate(status="failed", error=str(error))
+            return row | {"status": "failed", "error": str(error)}
         except MemoryError:
-            return fate(status="failed", error=f"{source} needs more memory than there is; scale it down first")
-        except Exception as error:  # of a library, or a mistake of ours: other images still get their results
-            return fate(status="failed", error=f"{source}: {type(error).__name__}: {error}")
+            why = f"{source} needs more memory than there is; scale it down first"
+            return row | {"status": "failed", "error": why}
+        except Exception as error:  # of a library, or a mistake in pixeldiff: other images still get their results
+            return row | {"status": "failed", "error": f"{source}: {type(error).__name__}: {error}"}
 
 
-def _write(files: Mapping[str, bytes], target: Address) -> str:
-    """Files under their names; the one that stands for all is the last, so that all are there when it is."""
+def _write(files: Mapping[str, bytes], target: Address) -> None:
+    """Write the files of a result, the main one last: when it exists, all do."""
     stem, dot, suffix = target.path.rpartition(".")
-    for infix, content in sorted(files.items(), reverse=True):  # "" is the last
-        addresses.write(target.at(f"{stem}.{infix}{dot}{suffix}") if infix else target, content)
-    return str(target)
+    for part, content in sorted(files.items(), reverse=True):
+        addresses.write(target.at(f"{stem}.{part}{dot}{suffix}") if part else target, content)

@@ -1,15 +1,14 @@
-"""The manifest of a cluster run: each image's fate, one row, in Parquet parts that are written as fates come.
+"""The manifest of a cluster run: one row per image, in Parquet files that are written while results come.
 
-    address, size (bytes read), status (done, skipped, failed), result, seconds, error, worker
+    address, size (bytes read), status (done, skipped, failed), result, record (JSON), seconds, error, worker
 
-Rows of earlier runs stay until a later run has a newer row of the same address. Of those rows, 8 bytes are held each.
+Rows of earlier runs stay until a run has a newer row of the same address. Each of those rows takes 8 bytes of memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,114 +18,100 @@ from numpy.typing import NDArray
 
 from pixeldiff import addresses
 from pixeldiff.addresses import Address
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
-FOLDER = "_manifest"  # below the target; readers of data sets pass over names that begin so
+FOLDER = "_manifest"  # below the target; readers of data sets ignore names that begin with _
 SCHEMA = pa.schema(
     [
-        ("address", pa.string()),
+        *((name, pa.string()) for name in ("address", "status", "result", "record", "error", "worker")),
         ("size", pa.int64()),
-        ("status", pa.string()),
-        ("result", pa.string()),
         ("seconds", pa.float64()),
-        ("error", pa.string()),
-        ("worker", pa.string()),
     ]
 )
-_NOTE = b"pixeldiff.command"  # what made the rows
-_ROWS, _SECONDS = 10_000, 30.0  # a part is written when it has so many rows, or is so old
+_COMMAND = b"pixeldiff.command"  # the command that made the rows
+_ROWS, _SECONDS = 10_000, 30.0  # a part is written when it has so many rows or is so old
 Digests = NDArray[np.uint64]
 
 
 def digests(texts: list[str]) -> Digests:
-    """8 bytes that stand for an address: one in a hundred thousand runs over ten million images has two alike."""
-    joined = b"".join(hashlib.blake2b(one.encode(errors="surrogateescape"), digest_size=8).digest() for one in texts)
-    return np.frombuffer(joined, np.uint64)
+    """Hash addresses to 8 bytes: one in a hundred thousand runs over ten million images has two alike."""
+    hashes = (hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(hashes), np.uint64)
 
 
 class Manifest:
-    """The parts in a folder; `note` is the command whose rows are added."""
+    """The rows of a run of `command`, and those of earlier runs in the same folder."""
 
-    def __init__(self, folder: Address, note: str, run: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.folder, self.note, self.run, self._clock = folder, note, run, clock
-        self._waiting: list[pa.Table] = []
+    def __init__(self, folder: Address, command: str, run: str) -> None:
+        self.folder, self.command, self.run = folder, command, run
+        self._rows: list[dict[str, Any]] = []
         self._written: list[Digests] = []
-        self._parts, self._since = 0, clock()
-        self.others: dict[str, int] = {}  # rows that another command has made
-        done = [self._look(name) for name in self._earlier()]
-        self.settled = np.sort(np.concatenate([np.zeros(0, np.uint64), *(own for own, _ in done)]))
-        same = [own for own, note in done if note == self.note]
-        self.same = np.sort(np.concatenate([np.zeros(0, np.uint64), *same]))  # those of the same command
+        self._since = time.monotonic()
+        self.others: dict[str, int] = {}  # number of results by the other commands that made them
+        settled, same = [digests([])], [digests([])]
+        for name in self._earlier():
+            table = _read(folder / name)
+            made = digests(table.filter(pa.compute.is_null(table["error"]))["address"].to_pylist())
+            by = (table.schema.metadata or {}).get(_COMMAND, b"").decode()
+            settled.append(made)
+            if by == command:
+                same.append(made)
+            else:
+                self.others[by] = self.others.get(by, 0) + len(made)
+        self.settled, self.same = np.concatenate(settled), np.concatenate(same)  # results of all, of this command
 
     def _earlier(self) -> list[str]:
-        return [name for name in addresses.names(self.folder) if name.endswith(".parquet") and self.run not in name]
+        return [name for name in _names(self.folder) if self.run not in name]
 
-    def _look(self, name: str) -> tuple[Digests, str]:
-        """The images of a part that have a result, and what made it."""
-        table = self._read(name)
-        note = ((table.schema.metadata or {}).get(_NOTE) or b"").decode()
-        fine = table.filter(pa.compute.is_null(table["error"]))
-        if note != self.note:
-            self.others[note] = self.others.get(note, 0) + len(fine)
-        return digests(fine["address"].to_pylist()), note
-
-    def _read(self, name: str) -> pa.Table:
-        try:
-            table = pq.read_table(pa.BufferReader(addresses.read(self.folder / name)))
-            return table.select(SCHEMA.names)
-        except (pa.ArrowException, KeyError) as error:
-            raise UserError(f"{self.folder / name} is no part of a manifest; take it away") from error
-
-    def add(self, fates: pa.Table) -> None:
-        """Rows to be written; what was kept and has its row already needs none."""
-        if len(self.settled):
-            kept = np.array([status == "skipped" for status in fates["status"].to_pylist()], bool)
-            known = np.isin(digests(fates["address"].to_pylist()), self.settled)
-            fates = fates.filter(pa.array(~(kept & known)))
-        self._waiting.append(fates)
-        if sum(map(len, self._waiting)) >= _ROWS or self._clock() - self._since > _SECONDS:
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows; a skipped image that has a row already needs none."""
+        known = np.isin(digests([row["address"] for row in rows]), self.settled)
+        self._rows += [row for row, old in zip(rows, known, strict=True) if row["status"] != "skipped" or not old]
+        if len(self._rows) >= _ROWS or time.monotonic() - self._since > _SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits as one part."""
-        rows = sum(map(len, self._waiting))
-        if rows:
-            table = pa.concat_tables(self._waiting)
+        """Write the rows that wait as one part."""
+        if self._rows:
+            table = pa.Table.from_pylist(self._rows, SCHEMA.with_metadata({_COMMAND: self.command.encode()}))
+            _write(self.folder / f"part-{self.run}-{len(self._written):06d}.parquet", table)
             self._written.append(digests(table["address"].to_pylist()))
-            self._write(f"part-{self.run}-{self._parts:06d}.parquet", table, self.note)
-            self._parts += 1
-        self._waiting, self._since = [], self._clock()
-
-    def _write(self, name: str, table: pa.Table, note: str) -> None:
-        sink = pa.BufferOutputStream()
-        pq.write_table(table.replace_schema_metadata({_NOTE: note.encode()}), sink)
-        addresses.write(self.folder / name, sink.getvalue().to_pybytes())
+        self._rows, self._since = [], time.monotonic()
 
     def close(self) -> None:
-        """Write the rest, and take earlier rows of the same images out."""
+        """Write the rest, and remove earlier rows of the same images."""
         self.flush()
-        if not self._written:
-            return
-        newer = np.sort(np.concatenate(self._written))
-        for name in self._earlier():
-            table = self._read(name)
-            stale = np.isin(digests(table["address"].to_pylist()), newer)
-            if not stale.any():
-                continue
-            if not stale.all():
-                note = (table.schema.metadata or {}).get(_NOTE) or b""
-                self._write(name, table.filter(pa.array(~stale)), note.decode())
-            else:
+        for name in self._earlier() if self._written else ():
+            table = _read(self.folder / name)
+            stale = np.isin(digests(table["address"].to_pylist()), np.concatenate(self._written))
+            if stale.all():
                 addresses.remove(self.folder / name)
+            elif stale.any():
+                _write(self.folder / name, table.filter(pa.array(~stale)))
 
 
 def read_manifest(target: str) -> Any:
-    """The manifest below a target as one Arrow table, sorted by address; a run's last word on each."""
+    """Read the manifest below a target as one Arrow table, sorted by address, with the latest row of each image."""
     folder = addresses.parse(target) / FOLDER
-    names = [name for name in addresses.names(folder) if name.endswith(".parquet")]
-    if not names:
-        raise UserError(f"no manifest in {folder}; pixeldiff detect SOURCE -o {target} --cluster writes one")
-    parts = [pq.read_table(pa.BufferReader(addresses.read(folder / name))).select(SCHEMA.names) for name in names]
-    table = pa.concat_tables([one.replace_schema_metadata(None) for one in parts])
-    last = {address: row for row, address in enumerate(table["address"].to_pylist())}
-    return table.take(pa.array([last[address] for address in sorted(last)], pa.int64()))
+    if not (names := _names(folder)):
+        raise InputError(f"no manifest in {folder}; pixeldiff detect SOURCE -o {target} --cluster writes one")
+    table = pa.concat_tables([_read(folder / name).replace_schema_metadata(None) for name in names])
+    latest = {address: row for row, address in enumerate(table["address"].to_pylist())}
+    return table.take(pa.array([latest[address] for address in sorted(latest)], pa.int64()))
+
+
+def _names(folder: Address) -> list[str]:
+    return [path.name for path in addresses.entries(folder)[0] if path.suffix == ".parquet"]
+
+
+def _read(part: Address) -> pa.Table:
+    try:
+        return pq.read_table(pa.BufferReader(addresses.read(part))).select(SCHEMA.names)
+    except (pa.ArrowException, KeyError) as error:
+        raise InputError(f"{part} is not part of a manifest; remove it") from error
+
+
+def _write(part: Address, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    addresses.write(part, sink.getvalue().to_pybytes())

@@ -1,7 +1,6 @@
-"""Plans of cluster runs: the names of a run on one machine, whatever the source."""
+"""Listings of cluster runs: the names of a local run, whatever the source."""
 
 import re
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,8 @@ from pixeldiff.addresses import parse
 from pixeldiff.errors import InputError, OutputError, UserError
 from pixeldiff.files import InputFiles, find_files, plan_jobs
 from pixeldiff.image import SUFFIXES
-from pixeldiff.jobs.plan import CHUNK, find_jobs, read_chunk, read_part, write_plan
+from pixeldiff.jobs.cluster import CHUNK, chunked
+from pixeldiff.jobs.listing import find_jobs
 from tests.test_addresses import s3 as s3
 
 NAMES = ("a.jpg", "a.png", "b.jpg", "notes.txt", "x/a.jpg", "x/c d.webp", "x/.hidden.jpg", "x/a.edges.png", "y/z/a.PNG")
@@ -70,6 +70,23 @@ def test_names_in_a_store_are_the_same(photos: Path, s3: str) -> None:
     }
     with pytest.raises(UserError, match="nothing at s3://images/nowhere"):
         planned(f"s3://images/nowhere{s3}", "out")
+
+
+def test_a_store_is_searched_folder_by_folder(s3: str) -> None:
+    folder = parse(f"s3://images/searched{s3}")
+    for name in ("b.jpg", "a.jpg", ".hidden.jpg", "a.edges.png", "x/c.jpg", "x/y/d.png", "out/e.jpg", "n.txt"):
+        addresses.write(folder / name, b"x" * 99_000 + b"pixeldiff detect --model tiny")
+    addresses.write(folder / "c.edges.jpg", b"a user's photo")
+
+    def names(source: str) -> list[str]:
+        return [job.name for job, _ in find_jobs(f"s3://images/searched{source}{s3}", folder / "out", ending)]
+
+    assert names("") == ["a.jpg", "b.jpg", "c.edges.jpg", "c.jpg", "d.png"]
+    assert names("/**/[a-d].*") == ["a.jpg", "b.jpg", "c.edges.jpg", "c.jpg", "d.png"]
+    assert names("/*.jpg") == ["a.jpg", "b.jpg", "c.edges.jpg"]
+    assert names("/?/[!d].jpg") == ["c.jpg"]
+    with pytest.raises(InputError, match="leaves the bucket open"):
+        next(find_jobs(f"s3://*/a.jpg{s3}", folder, ending))
 
 
 @pytest.mark.parametrize("name", ["list.txt", "list.parquet", "inventory.parquet"])
@@ -128,7 +145,7 @@ def test_lists_that_are_none(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     for name, says in (
         ("empty.txt", "is empty"),
-        ("no.parquet", "no Parquet"),
+        ("no.parquet", "not a Parquet"),
         ("other.parquet", "name one `address`"),
     ):
         with pytest.raises(UserError, match=says):
@@ -149,22 +166,12 @@ def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
             planned(source, "out")
 
 
-@pytest.mark.parametrize("count", [1, 7, 200, 5000])
-def test_parts_hold_every_job_once(tmp_path: Path, count: int) -> None:
-    jobs = [(parse(f"/p/{k}\udcff.jpg"), parse(f"/r/{k}.png") if k % 2 else None) for k in range(count)]
-    plan = write_plan(iter(jobs), parse(str(tmp_path)), 2)
-    rows = [row for part in plan.parts for row in read_part(part.full).to_pylist()]
-    assert plan.images == count
-    assert [job for row in rows for job in read_chunk(row)] == jobs
-    assert len({row["chunk"] for row in rows}) == len(rows)
-    assert max(len(row["sources"]) for row in rows) == (CHUNK if count > 256 else max(1, count // 8))
-
-
-def test_chunks_of_a_long_plan_grow_with_what_came_before(tmp_path: Path) -> None:
-    job = parse("/p/k.jpg"), parse("/r/k.png")
-    plan = write_plan(repeat(job, 100_000), parse(str(tmp_path)), 2)
-    sizes = [len(row["sources"]) for part in plan.parts for row in read_part(part.full).to_pylist()]
-    assert sum(sizes) == plan.images == 100_000
+@pytest.mark.parametrize("count", [1, 7, 200, 5000, 300_000])
+def test_chunks_hold_every_job_once_and_grow(count: int) -> None:
+    chunks = list(chunked(iter(range(count)), workers=2))
+    assert [job for chunk in chunks for job in chunk] == list(range(count))
+    sizes = [len(chunk) for chunk in chunks]
+    assert sizes[:8] == [1] * min(8, count)
     before = np.cumsum([0, *sizes[:-1]])
-    assert all(size <= max(CHUNK, planned // 2048) for size, planned in zip(sizes, before, strict=True))
-    assert max(sizes) > CHUNK
+    assert all(size <= max(1, CHUNK, total // 1024) for size, total in zip(sizes, before, strict=True))
+    assert (max(sizes) > CHUNK) is (count == 300_000)
