@@ -44,6 +44,7 @@ CHUNK, LARGEST = 32, 1024  # images in a chunk: from seconds of work to a minute
 _CPUS, _LISTING_CPUS = 0.9, 0.01  # of a worker; the listing takes what is left of a CPU, and never waits for one
 _THREADS = 4  # of a worker; one is in the model, the others read and write
 _DEATHS = 2  # of workers over one image
+_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}  # nothing is sent to Ray's makers
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 # A Ray process that does not answer in time counts as dead, and its death ends the program that is connected. On one
 # machine a process that is alive is only slow: the limits are minutes, not Ray's seconds.
@@ -73,8 +74,7 @@ class Work:
 def connect(address: str | None) -> Iterator[int]:
     """Connect to the cluster at an address, else to RAY_ADDRESS, else to one on this machine, which is started if there
     is none; give the number of its CPUs."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ |= _ENVIRONMENT | os.environ
     warnings.filterwarnings("ignore", module="ray")
     try:
         import ray
@@ -119,6 +119,7 @@ def start_own(ray: Any, stack: contextlib.ExitStack, **more: Any) -> None:
     """Start a cluster on loopback, without a dashboard: whoever reaches its ports may run programs on it."""
     from ray._private import ray_constants
 
+    os.environ |= _ENVIRONMENT | os.environ
     os.environ.setdefault(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, "0")  # for Ray's processes, and for this one
     ray_constants.ENABLE_RAY_CLUSTER = False
     if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ):
