@@ -202,9 +202,7 @@ def command_line_results(weights: str) -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         for k, content in enumerate(images()):
             (Path(folder) / f"{k}.png").write_bytes(content)
-        subprocess.run(
-            [sys.executable, "-m", "pixeldiff", "detect", folder, "--weights", weights], check=True, stdout=2
-        )
+        subprocess.run([sys.executable, "-m", "pixeldiff", "detect", folder, "--model", weights], check=True, stdout=2)
         return [levels((Path(folder) / f"{k}.edges.png").read_bytes()) for k in range(IMAGES)]
 
 

@@ -63,7 +63,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_detect_gives_the_same_bytes_and_goes_on_where_it_stopped(
     cluster: None, photos: Path, edge_onnx: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("detect", photos, "--weights", edge_onnx, "--sides")
+    words = ("detect", photos, "--model", edge_onnx, "--sides")
     here, there = tmp_path / "here", tmp_path / "there"
     assert run(*words, "-o", here) == 1
     capfd.readouterr()
@@ -162,7 +162,7 @@ def test_from_store_to_store(cluster: None, photos: Path, edge_onnx: Path, tmp_p
 
     for one in photos.rglob("*.*"):
         addresses.write(parse(f"s3://images/in/{one.relative_to(photos).as_posix()}{s3}"), one.read_bytes())
-    words = ("--weights", edge_onnx, "--nms")
+    words = ("--model", edge_onnx, "--nms")
     assert run("detect", photos, "-o", tmp_path / "here", *words) == 1
     out = f"s3://images/out{s3}"
     assert run("detect", f"s3://images/in{s3}", "-o", out, *words, "--cluster") == 1
@@ -219,7 +219,7 @@ def test_workers_that_cannot_work_say_why_once(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert run("detect", photos, "-o", tmp_path / "there", "--weights", edge_onnx, "--cluster", *words) == 2
+    assert run("detect", photos, "-o", tmp_path / "there", "--model", edge_onnx, "--cluster", *words) == 2
     remarked = capfd.readouterr().err
     assert re.search(says, remarked)
     assert remarked.count("\n") == 1

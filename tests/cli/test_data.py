@@ -1,4 +1,4 @@
-"""`pixeldiff data pseudo-labels`: what is written, kept, gone on with, and said of images that fail."""
+"""`pixeldiff data pseudo-label`: what is written, kept, gone on with, and said of images that fail."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from pixeldiff.edgemap import to_8_bit
 def run(edge_weights, capsys):
     def call(*arguments, weights=edge_weights):
         with pytest.raises(SystemExit) as stop:
-            cli.main(["data", "pseudo-labels", *map(str, arguments), "--weights", str(weights)])
+            cli.main(["data", "pseudo-label", *map(str, arguments), "--teacher", str(weights)])
         return stop.value.code, *capsys.readouterr()
 
     return call
@@ -39,7 +39,7 @@ def files(folder: Path) -> list[str]:
 
 
 def test_labels_are_the_maps_at_three_scales_and_mirrored(run, photos, tmp_path, edge_weights) -> None:
-    code, out, err = run(photos, tmp_path / "maps", "--json", tmp_path / "done.json")
+    code, out, err = run(photos, "-o", tmp_path / "maps", "--json", tmp_path / "done.json")
     assert (code, err) == (0, "")
     assert out.startswith("3 images in ")
     assert files(tmp_path / "maps") == ["a.png", "b/c.png", "b/d.png"]
@@ -49,35 +49,35 @@ def test_labels_are_the_maps_at_three_scales_and_mirrored(run, photos, tmp_path,
         expected = to_8_bit(detector(image, scales=scales, flip=flip))
         assert np.abs(np.asarray(Image.open(tmp_path / f"maps/{name}.png")).astype(int) - expected).max() <= 1
     report = json.loads((tmp_path / "done.json").read_text())
-    assert report["command"] == "data pseudo-labels"
+    assert report["command"] == "data pseudo-label"
     assert (report["done"], len(report["results"]), report["failed"]) == (3, 3, [])
-    code, out, _ = run(photos, tmp_path / "maps")
+    code, out, _ = run(photos, "-o", tmp_path / "maps")
     assert (code, out) == (0, "3 already exist, skipped (--overwrite replaces them)\n")
-    _, _, err = run(photos, tmp_path / "maps", "--no-flip", "--scales", "1")
-    assert "made with other options (pixeldiff data pseudo-labels --scales 0.5,1,1.5 --model" in err
-    run(photos, tmp_path / "maps", "--no-flip", "--scales", "1", "--overwrite")
+    _, _, err = run(photos, "-o", tmp_path / "maps", "--no-flip", "--scales", "1")
+    assert "made with other options (pixeldiff data pseudo-label --teacher small-random --scales 0.5,1,1.5" in err
+    run(photos, "-o", tmp_path / "maps", "--no-flip", "--scales", "1", "--overwrite")
     plain = to_8_bit(detector(photos / "a.jpg"))
     assert np.abs(np.asarray(Image.open(tmp_path / "maps/a.png")).astype(int) - plain).max() <= 1
 
 
 def test_large_images_have_labels_of_the_size_that_was_seen(run, photos, tmp_path) -> None:
     Image.fromarray(np.zeros((10, 1600, 3), np.uint8)).save(photos / "wide.png")
-    run(photos, tmp_path / "maps")
+    run(photos, "-o", tmp_path / "maps")
     assert Image.open(tmp_path / "maps/wide.png").size == (800, 5)
 
 
 def test_a_list_says_which(run, photos, tmp_path) -> None:
     (tmp_path / "some.txt").write_text("b/d\na.jpg\nnone\n\n")
-    code, _, err = run(photos, tmp_path / "maps", "--only", tmp_path / "some.txt")
+    code, _, err = run(photos, "-o", tmp_path / "maps", "--list", tmp_path / "some.txt")
     assert code == 1
     assert files(tmp_path / "maps") == ["a.png", "b/d.png"]
-    assert "no image none in" in err
+    assert "no image none, which" in err
 
 
 def test_bad_images_are_named_and_the_others_labeled(run, photos, bad_images, tmp_path) -> None:
     for bad in ("cut.jpg", "empty.png", "text.jpg"):
         (photos / bad).write_bytes((bad_images / bad).read_bytes())
-    code, out, err = run(photos, tmp_path / "maps")
+    code, out, err = run(photos, "-o", tmp_path / "maps")
     assert code == 1
     assert "3 images" in out
     assert "3 failed" in out
@@ -87,26 +87,26 @@ def test_bad_images_are_named_and_the_others_labeled(run, photos, bad_images, tm
 
 def test_mistakes_are_one_line(run, photos, tmp_path) -> None:
     for arguments, says in (
-        ((photos, photos), "among its images"),
-        ((tmp_path / "no", tmp_path / "maps"), "no folder of images"),
-        ((tmp_path, tmp_path / "maps", "--only", tmp_path / "no.txt"), "no list"),
-        ((photos, tmp_path / "maps", "--scales", "1,2x"), "expected one or more numbers"),
-        ((photos, tmp_path / "maps", "--scales", "0,1"), "each a number above 0"),
+        ((photos, "-o", photos), "among the images"),
+        ((tmp_path / "no", "-o", tmp_path / "maps"), "no file"),
+        ((tmp_path, "-o", tmp_path / "maps", "--list", tmp_path / "no.txt"), "no list"),
+        ((photos, "-o", tmp_path / "maps", "--scales", "1,2x"), "expected one or more numbers"),
+        ((photos, "-o", tmp_path / "maps", "--scales", "0,1"), "each a number above 0"),
     ):
         code, out, err = run(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert says in err
     (tmp_path / "empty").mkdir()
-    assert run(tmp_path / "empty", tmp_path / "maps")[0] == 2
-    assert "are no teachers" in run(photos, tmp_path / "maps", weights=tmp_path / "their.pth")[2]
+    assert run(tmp_path / "empty", "-o", tmp_path / "maps")[0] == 2
+    assert "are no teachers" in run(photos, "-o", tmp_path / "maps", weights=tmp_path / "their.pth")[2]
 
 
 def test_killed_and_given_again_nothing_is_torn(photos, tmp_path, edge_weights, rng) -> None:
     pixels = rng.integers(0, 256, (96, 128, 3), dtype=np.uint8)
     for k in range(30):
         Image.fromarray(pixels).save(photos / f"{k}.png")
-    command = [sys.executable, "-m", "pixeldiff", "data", "pseudo-labels", photos, tmp_path / "maps"]
-    process = subprocess.Popen([*map(str, command), "--weights", str(edge_weights)])
+    command = [sys.executable, "-m", "pixeldiff", "data", "pseudo-label", photos, "-o", tmp_path / "maps"]
+    process = subprocess.Popen([*map(str, command), "--teacher", str(edge_weights)])
     while not (tmp_path / "maps").exists() or len(files(tmp_path / "maps")) < 3:
         assert process.poll() is None
         time.sleep(0.01)
@@ -116,7 +116,7 @@ def test_killed_and_given_again_nothing_is_torn(photos, tmp_path, edge_weights, 
         name: (tmp_path / "maps" / name).stat().st_mtime_ns for name in files(tmp_path / "maps") if name[0] != "."
     }
     assert 0 < len(before) < 33
-    subprocess.run([*map(str, command), "--weights", str(edge_weights)], check=True)
+    subprocess.run([*map(str, command), "--teacher", str(edge_weights)], check=True)
     now = files(tmp_path / "maps")
     assert len(now) == 33, "leftovers are gone, too"
     for name in now:

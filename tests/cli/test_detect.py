@@ -27,7 +27,7 @@ def run(edge_weights, capsys):
     """Run the command in this process: (exit code, stdout, stderr)."""
 
     def call(*arguments, weights=edge_weights):
-        chosen = [] if weights is None else ["--weights", weights]
+        chosen = [] if weights is None else ["--model", weights]
         with pytest.raises(SystemExit) as stop:
             cli.main(["detect", *map(str, (*arguments, *chosen))])
         return stop.value.code, *capsys.readouterr()
@@ -322,7 +322,6 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         "x.bmp: results are not written as .bmp; use .png": [photo, "-o", tmp_path / "x.bmp"],
         "x.pdf: results are not written as .pdf; use .png": [photo, "-o", tmp_path / "x.pdf"],
         "give a folder": [photo, photo, "-o", tmp_path / "x.png"],
-        "exclude each other": [photo, "--model", "tiny"],
         "'bmp' is not one of": [photo, "--format", "bmp"],
         "a whole number of at least 16 or none": [photo, "--max-size", "3"],
         "invalid value 'big'": [photo, "--max-size", "big"],
@@ -343,8 +342,8 @@ def test_mistakes_are_one_line_and_exit_code_2(run, photo, tmp_path):
         assert (code, out, err.count("\n")) == (2, "", 1), says
         assert says in err
     for says, options in {
-        "no shipped weights": ["--model", "x"],
-        "not a readable": ["--weights", tmp_path / "bad.onnx"],
+        "no pretrained model": ["--model", "x"],
+        "not a readable": ["--model", tmp_path / "bad.onnx"],
     }.items():
         code, _, err = run(photo, *options, weights=None)
         assert (code, err.count("\n")) == (2, 1)
@@ -360,7 +359,7 @@ def piped(*arguments, content=b""):
 def test_stdin_and_stdout(run, photo, edge_weights, tmp_path):
     run(photo, "-o", tmp_path / "x.png")
     expected = np.asarray(Image.open(tmp_path / "x.png"))
-    own = ("--weights", edge_weights)
+    own = ("--model", edge_weights)
     for arguments in (["-", "-o", "-"], [photo, "-o", "-"], ["-", "-o", tmp_path / "y.webp"]):
         result = piped(*arguments, *own, content=photo.read_bytes())
         assert (result.returncode, result.stderr) == (0, b"")
@@ -513,11 +512,11 @@ def test_weights_of_the_torch_world(run, photo, tmp_path, monkeypatch):
     save_model(model, tmp_path / "net.safetensors", {"task": "edges"})
     export_onnx(model, tmp_path / "net.onnx", {})
     out = tmp_path / "x.npy"
-    assert run(photo, "-o", out, "--weights", tmp_path / "net.safetensors", weights=None)[0] == 0
+    assert run(photo, "-o", out, "--model", tmp_path / "net.safetensors", weights=None)[0] == 0
     np.testing.assert_allclose(np.load(out), EdgeDetector(tmp_path / "net.onnx")(photo), atol=1e-4)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     (tmp_path / "net.pth").write_bytes(b"any")
-    code, _, err = run(photo, "--weights", tmp_path / "net.pth", weights=None)
+    code, _, err = run(photo, "--model", tmp_path / "net.pth", weights=None)
     assert (code, err.count("\n")) == (2, 1)
     assert "pip install 'pixeldiff[train]'" in err
 
@@ -539,7 +538,7 @@ def test_mat_needs_no_scipy(run, photo, monkeypatch):
 def test_the_command_runs_in_a_process_of_its_own_without_torch(photo, edge_weights):
     script = (
         "import sys, pixeldiff.cli\n"
-        f"try: pixeldiff.cli.main(['detect', {str(photo)!r}, '--nms', '--weights', {str(edge_weights)!r}])\n"
+        f"try: pixeldiff.cli.main(['detect', {str(photo)!r}, '--nms', '--model', {str(edge_weights)!r}])\n"
         "except SystemExit as stop: code = stop.code\n"
         "slow = {'torch', 'scipy', 'matplotlib', 'rich', 'onnx', 'skimage', 'av', 'importlib.metadata'}\n"
         "heavy = slow & set(sys.modules)\n"

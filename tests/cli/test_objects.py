@@ -112,7 +112,7 @@ def test_mistakes(tmp_path, network, capsys, monkeypatch):
         ((image, "--model", network, "--no-draw", "-o", tmp_path / "x"), "omit it or -o"),
         ((image, "--model", network, "-o", tmp_path / "x.gif"), "results are not written as .gif"),
         ((image, "--model", network, "-o", image), "p0.png is an input"),
-        ((image, "--model", network, "-o", tmp_path / "x.mp4"), "a video becomes a video"),
+        ((image, "--model", network, "-o", tmp_path / "x.mp4"), "results are not written as .mp4"),
     ):
         code, _, err = run(capsys, *words)
         assert (code, err.count("\n")) == (2, 1), err

@@ -41,7 +41,7 @@ def contents(folder):
         (["detect", "photos", "-o", "out", "--json", "photos/d.png"], "d.png"),
         (["detect", "photos", "-o", "out", "--json", "photos/instances.json"], "instances.json"),
         (["detect", "photos/*", "-o", "out", "--json", "photos/instances.json"], "instances.json"),
-        (["detect", "c.jpg", "-o", "w.png", "--weights", "net.json", "--json", "net.json"], "net.json"),
+        (["detect", "c.jpg", "-o", "w.png", "--model", "net.json", "--json", "net.json"], "net.json"),
         (["detect", "c.jpg", "-o", "linked.png"], "linked.png"),
         (["detect", "b.side_1.png", "-o", "b.png", "--sides"], "b.side_1.png"),
         (["objects", "c.jpg", "-o", "w.jpg", "--json", "c.jpg"], "c.jpg"),
@@ -53,8 +53,8 @@ def contents(folder):
         (["faces", "compare", "a.png", "names.json", "--json", "names.json"], "names.json"),
         (["faces", "find", "photos", "--like", "names.json", "--json", "names.json"], "names.json"),
         (["faces", "align", "photos", "-o", "photos/d.png"], "d.png"),
-        (["data", "pseudo-labels", "photos", "out", "--json", "photos/instances.json"], "instances.json"),
-        (["data", "pseudo-labels", "photos", "."], "d.png"),
+        (["data", "pseudo-label", "photos", "-o", "out", "--json", "photos/instances.json"], "instances.json"),
+        (["data", "pseudo-label", "photos", "-o", "."], "d.png"),
         (["eval", "photos", "--truth", "photos", "--json", "photos/instances.json"], "instances.json"),
         (["eval", "photos", "--truth", "photos:photos/sub", "--plot", "photos/sub/d.png"], "d.png"),
         (["robustness", "--task", "edges", "--model", "tiny", "--data", "photos", "--plot", "photos/d.png"], "d.png"),
@@ -92,7 +92,7 @@ def test_json_goes_into_json_files_and_earlier_results(here):
 
 
 def test_results_may_be_kept_beside_the_images(here, edge_weights):
-    words = ["detect", "photos", "-o", "out", "--weights", str(edge_weights), "--json", "photos/edges.json"]
+    words = ["detect", "photos", "-o", "out", "--model", str(edge_weights), "--json", "photos/edges.json"]
     for more in ([], ["--overwrite"]):
         assert CliRunner().invoke(app, [*words, *more]).exception is None
         assert json.loads(Path("photos/edges.json").read_text())["command"] == "detect"

@@ -192,7 +192,7 @@ def test_a_clip_cut_short_gives_what_there_is(detector, tmp_path):
 def run(edge_weights, capsys):
     def call(*arguments):
         with pytest.raises(SystemExit) as stop:
-            cli.main(["detect", *map(str, arguments), "--weights", str(edge_weights)])
+            cli.main(["detect", *map(str, arguments), "--model", str(edge_weights)])
         return stop.value.code, *capsys.readouterr()
 
     return call
@@ -335,7 +335,7 @@ def test_a_full_disk_ends_the_run(run, clip, tmp_path, monkeypatch):
 
 def test_leftovers_of_a_killed_run_go_with_the_next(run, edge_weights, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [40 * k for k in range(400)])
-    command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", tmp_path / "out", "--weights", edge_weights]
+    command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", tmp_path / "out", "--model", edge_weights]
     child = subprocess.Popen([*map(str, command), "--scales", "0.5,1,1.5"])
     while child.poll() is None and not list(tmp_path.glob("out/.*")):
         time.sleep(0.02)
@@ -350,6 +350,7 @@ def test_leftovers_of_a_killed_run_go_with_the_next(run, edge_weights, tmp_path)
 def test_mistakes_are_one_line(run, clip, tmp_path):
     (tmp_path / "text.mp4").write_text("not a video")
     (tmp_path / "file").write_text("x")
+    Image.new("RGB", (20, 20)).save(tmp_path / "photo.jpg")
     with av.open(str(tmp_path / "sound.mp4"), "w") as container:
         sound = container.add_stream("aac", rate=16000, layout="mono")
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 16000), np.float32), format="fltp", layout="mono")
@@ -364,7 +365,7 @@ def test_mistakes_are_one_line(run, clip, tmp_path):
         "is not a video that can be read": [tmp_path / "text.mp4"],
         "has no video stream": [tmp_path / "sound.mp4"],
         "cannot write": [clip, "-o", tmp_path / "file" / "out.mp4"],
-        "'-' is no name": [clip, "-o", "-"],
+        "-o - is not supported for videos": [clip, "-o", "-"],
         "results are not written as .png; use .mkv": [clip, "-o", tmp_path / "out.png"],
         "clip.mp4 is an input": [clip, "-o", clip, "--overwrite"],
         "there are several": [clip, tmp_path / "photo.jpg", "-o", tmp_path / "out.png"],

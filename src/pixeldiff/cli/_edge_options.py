@@ -8,8 +8,11 @@ from typing import Any
 
 import click
 
+from pixeldiff.cli._options import option as grouped
 from pixeldiff.errors import InputError
 from pixeldiff.options import Choice, Flag, Kind, Option, build, options_of
+
+_GROUPS = {"Look": "Detection", "Drawing": "Drawing"}  # titles in --help
 
 
 class OptionText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -36,6 +39,7 @@ def edge_options(*classes: type) -> Callable[[Callable[..., Any]], Callable[...,
     options that the user gave.
     """
     options = list(options_of(*classes, front="cli"))
+    groups = {option.name: _GROUPS.get(cls.__name__, "") for cls in classes for option in options_of(cls, front="cli")}
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         def run(**values: Any) -> Any:
@@ -48,18 +52,19 @@ def edge_options(*classes: type) -> Callable[[Callable[..., Any]], Callable[...,
 
         decorated: Callable[..., Any] = functools.update_wrapper(run, command)
         for option in reversed(options):
-            decorated = _click_option(option)(decorated)
+            decorated = _click_option(option, groups[option.name])(decorated)
         return decorated
 
     return decorate
 
 
-def _click_option(option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _click_option(option: Option, group: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     if isinstance(option.kind, Flag):
-        return click.option(option.flag, option.name, is_flag=True, default=option.default, help=option.help)
+        return grouped(group, option.flag, option.name, is_flag=True, default=option.default, help=option.help)
     kind = click.Choice(option.kind.choices) if isinstance(option.kind, Choice) else OptionText(option.kind)
     default = "" if option.default is None else f" [default: {option.kind.text(option.default)}]"
-    return click.option(
+    return grouped(
+        group,
         option.flag,
         option.name,
         type=kind,

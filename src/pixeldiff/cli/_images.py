@@ -176,7 +176,6 @@ def collect(
     else:
         clips = {video.is_clip(Path(name)) for name in given} if videos else {False}
         written = [suffix for clip in sorted(clips) for suffix in (video.WRITTEN if clip else formats)]
-        written += [suffix for suffix in video.WRITTEN if videos and suffix not in written]
         target = destination(given, run.output, written, (*SUFFIXES, *video.SUFFIXES))
     folder = Path(run.output) if run.output and target is None else None
     return Images(given, files, target, folder)
@@ -207,14 +206,17 @@ def run_images(
     *,
     show: Callable[[Result], Iterable[str]] = lambda result: (),
     as_json: Callable[[Sequence[Result]], dict[str, Any]] | None = None,
+    remarks: Callable[[Sequence[Result]], Iterable[str]] = lambda results: (),
     **about: Any,
 ) -> int:
     """Run the operation over the images, print what became of them, and return the exit code.
 
-    `show` gives lines to print for a result, `as_json` what --json holds in place of a list of results, `about` more
-    for the outer object of --json.
+    `show` gives lines to print for a result, `remarks` notes for stderr, `as_json` what --json holds in place of a list
+    of results, `about` more for the outer object of --json.
     """
     if run.cluster:
+        if images.videos:
+            raise UserError("--cluster is for images; run videos without it")
         return _cluster.run(command, operation, images.inputs, run)
     jobs = list(run.select(_plan(operation, images)))
     start = time.perf_counter()
@@ -233,20 +235,16 @@ def run_images(
         report.say(line for result in results for line in show(result))
         report.say(report.sentences(results, jobs, seconds))
     report.remark(report.remarks(results, images.files, len(jobs)), run.quiet)
+    report.remark(remarks(results), run.quiet)
     return report.exit_code(results, failed)
 
 
 def _plan(operation: Operation[Any], images: Images) -> list[Job]:
     """Name every result; what would fail only after the work is an error now."""
+    if images.target == STREAM and images.videos:
+        raise OutputError("-o - is not supported for videos; give the name of a file or a folder")
     jobs = plan_jobs(images.files, images.target, images.folder, operation.ending)
     targets = [path for job in jobs if job.target for _, path in name_parts(job.target, operation.parts)]
-    for job in jobs:
-        if (
-            job.target
-            and job.target != STREAM
-            and (job.target.suffix.lower() in video.WRITTEN) != video.is_clip(job.source)
-        ):
-            raise OutputError(f"-o {job.target} does not fit {job.source}; a video becomes a video, an image an image")
     check_targets(targets, [job.source for job in jobs])
     if not targets and (images.target or images.folder):
         raise UserError("-o is not used here, for no files are written; give it with --cluster, or omit it")

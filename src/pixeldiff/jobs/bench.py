@@ -20,14 +20,16 @@ from PIL import Image
 
 from pixeldiff import image
 from pixeldiff.errors import UserError
-from pixeldiff.files import InputFiles, find_files, plan_jobs
+from pixeldiff.files import InputFiles, Job, find_files, plan_jobs
 from pixeldiff.image import FloatMap, ImageArray
 from pixeldiff.inference.classes import Classifier
 from pixeldiff.inference.edges import EdgeNetwork, Look
 from pixeldiff.inference.faces import FaceEmbedder
 from pixeldiff.inference.objects import ObjectDetector
 from pixeldiff.inference.packed_file import PackedFile
-from pixeldiff.jobs.edges import EdgeFiles, detect_files
+from pixeldiff.jobs.detect import DetectEdges
+from pixeldiff.jobs.local import run_job, work_through
+from pixeldiff.jobs.operation import ModelSpec, Result
 from pixeldiff.machine import run_python
 from pixeldiff.parallel import split_threads
 from pixeldiff.render.drawing import Drawing
@@ -141,17 +143,22 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
             raise UserError(*found.missing.values())
         _check_large(found)
         jobs = plan_jobs(found, None, Path(place) / "edges", lambda _: "edges.png")
-        whole, alone, wanted = _Clock(), _Clock(), EdgeFiles(Look(), Drawing())
+        whole, alone = _Clock(), _Clock()
+        operation = DetectEdges(ModelSpec("edges", Path(model)), Look(), Drawing())
         with whole:
             each, streams = split_threads(threads, len(jobs))
             network = EdgeNetwork(model, each, streams=streams)
         done = 0
+
+        def detect(job: Job) -> Result:
+            return run_job(operation, network, job, overwrite=True)
+
         with ThreadPoolExecutor(streams) as workers:
             # In turns, so that other load on the machine meets both alike.
             for first in range(0, len(jobs), _TURN):
                 with whole:
-                    outcomes = list(detect_files(network, jobs[first : first + _TURN], wanted))
-                good = [one.job.source for one in outcomes if one.status == "done"]
+                    results = list(work_through(jobs[first : first + _TURN], detect, 2 * streams))
+                good = [result.job.source for result in results if result.status == "done"]
                 batches = [image.normalize(image.read(one), network.mean, network.std)[None] for one in good]
                 with alone:
                     list(workers.map(network_of(network), batches))

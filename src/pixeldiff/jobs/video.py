@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -165,32 +165,14 @@ def _upright(frame: Any) -> ImageArray:
     return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
 
 
-def detect_clips(
-    network: EdgeNetwork,
-    jobs: Sequence[Job],
-    look: Look,
-    drawing: Drawing,
-    overwrite: bool = False,
-    smoothing: float = 0.0,
-    progress: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(_silent),
-) -> Iterator[Result]:
-    """Work through videos, one after the other, each on all streams of the detector. One that fails does not stop the
-    others, but a full disk and Ctrl-C do. `progress` is asked anew for each."""
-
-    def rewrite(job: Job, show: Progress) -> Clip:
-        assert job.target is not None
-        return detect_video(network, job.source, job.target, look, drawing, smoothing, network.streams, show)
-
-    return rewrite_clips(jobs, rewrite, overwrite, progress)
-
-
 def rewrite_clips(
     jobs: Sequence[Job],
     rewrite: Callable[[Job, Progress], Clip],
     overwrite: bool,
     progress: Callable[[], AbstractContextManager[Progress]],
 ) -> Iterator[Result]:
-    """As `detect_clips`, whatever is made of them."""
+    """Yield what became of videos, one after the other. A job that fails does not stop the others; a full disk and
+    Ctrl-C do. `progress` is called for each video."""
 
     def work(job: Job) -> Result:
         assert job.target is not None

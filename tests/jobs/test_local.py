@@ -11,13 +11,11 @@ from PIL import Image
 from pixeldiff.errors import DiskFullError
 from pixeldiff.files import Job
 from pixeldiff.inference.edges import EdgeNetwork, Look
-from pixeldiff.jobs.edges import EdgeFiles, detect_files
-from pixeldiff.jobs.local import work_through
-from pixeldiff.jobs.operation import Result, attempt
+from pixeldiff.jobs.detect import DetectEdges
+from pixeldiff.jobs.local import run_job, run_local, work_through
+from pixeldiff.jobs.operation import ModelSpec, Result, attempt
 from pixeldiff.parallel import split_threads
 from pixeldiff.render.drawing import Drawing
-
-NPY = EdgeFiles(Look(), Drawing("npy"))
 
 
 @pytest.mark.parametrize(
@@ -49,9 +47,10 @@ def test_no_more_images_are_in_the_network_than_it_has_streams(jobs, edge_weight
         return maps
 
     network.run = counting
-    outcomes = list(detect_files(network, jobs, NPY))
+    operation = DetectEdges(ModelSpec("edges", edge_weights), Look(), Drawing("npy"))
+    results = list(work_through(jobs, lambda job: run_job(operation, network, job, False), 4))
     assert most == [2]
-    assert {one.status for one in outcomes} == {"done"}
+    assert {result.status for result in results} == {"done"}
     for job in jobs:
         np.testing.assert_allclose(np.load(job.target), network(job.source), atol=1e-6)
 
@@ -60,13 +59,14 @@ def test_a_image_that_fails_does_not_stop_the_others(jobs, edge_weights):
     jobs[3].source.write_bytes(b"no image")
     jobs[5].target.parent.mkdir()
     jobs[5].target.write_bytes(b"mine")
-    outcomes = {one.job: one for one in detect_files(EdgeNetwork(edge_weights, streams=2), jobs, NPY)}
-    assert len(outcomes) == len(jobs)
-    assert {job: one.status for job, one in outcomes.items() if one.status != "done"} == {
+    operation = DetectEdges(ModelSpec("edges", edge_weights), Look(), Drawing("npy"))
+    results = {result.job: result for result in run_local(operation, jobs, threads=2)}
+    assert len(results) == len(jobs)
+    assert {job: result.status for job, result in results.items() if result.status != "done"} == {
         jobs[3]: "failed",
         jobs[5]: "skipped",
     }
-    assert "3.png" in str(outcomes[jobs[3]].error)
+    assert "3.png" in str(results[jobs[3]].error)
     assert jobs[5].target.read_bytes() == b"mine"
 
 
