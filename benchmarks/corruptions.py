@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import image
-from pixeldiff.robustness.corruptions import KINDS, SEVERITIES, corrupt
+from pixeldiff.evaluation.corruptions import KINDS, SEVERITIES, corrupt
 
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "coffee.jpg"
 

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from pixeldiff import _native
+from pixeldiff.data.edges import find_labels
 from pixeldiff.data.maps import read_map
-from pixeldiff.data.truth import find_ground_truth
 from pixeldiff.edgemap import nms, to_8_bit
 from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import BSDS_MAX_DIST, lowest_levels, threshold_values
@@ -50,8 +50,8 @@ def radius_of(edge_map: np.ndarray) -> float:
 
 
 def load(maps: Path, data: Path) -> list[ImageArray]:
-    truths = find_ground_truth(data / "groundTruth" / "test")
-    return [(read_map(maps / f"{name}.npy"), np.stack(truths[name].load()).view(np.uint8)) for name in sorted(truths)]
+    labels = find_labels(data / "groundTruth" / "test")
+    return [(read_map(maps / f"{name}.npy"), np.stack(labels[name].masks()).view(np.uint8)) for name in sorted(labels)]
 
 
 def agreement(images: list[ImageArray]) -> dict[str, int]:
@@ -146,7 +146,8 @@ def _mosaic(images: list[ImageArray], side: int) -> ImageArray:
 
 def whole(maps: Path, data: Path) -> dict[str, float]:
     """The command line on the whole test set, in a process of its own."""
-    arguments = ["-m", "pixeldiff", "eval", str(maps), "--dataset", "bsds500", "--data", str(data), "--threads", "2"]
+    arguments = ["-m", "pixeldiff", "eval", "edges", str(maps), "--dataset", "bsds500", "--data-dir", str(data)]
+    arguments += ["--threads", "2"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=sys.stderr)

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from pixeldiff.data.faces import read_pairs
-from pixeldiff.evaluation.faces import cosines, embed_items
+from pixeldiff.evaluation.benchmark import Model, evaluate
+from pixeldiff.evaluation.faces import FaceBenchmark, cosines
 from pixeldiff.export.packed import pack_model
 from pixeldiff.inference.faces import FaceEmbedder
 from pixeldiff.metrics.faces import best_threshold
@@ -35,7 +36,8 @@ def main() -> None:
         path = Path(folder) / "model.pdn"
         deviation = pack_model(model, path)
         size, packed = path.stat().st_size, FaceEmbedder(path)
-    ours, _ = embed_items(packed, pairs.items, 1)
+    counts = evaluate(FaceBenchmark(pairs, packed.find), [Model("packed", packed)])["packed"]
+    ours = np.stack([vector for vector, _ in counts])
     theirs = embed(model, np.stack([read_face(item[0]) for item in pairs.items]))
     scores = [cosines(vectors, pairs) for vectors in (ours, theirs)]
     threshold = best_threshold(scores[1], pairs.same)

@@ -85,13 +85,15 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
 
 def sample_cost_ms(count: int = 50) -> float:
     """CPU milliseconds to prepare one image, decoded already."""
-    from pixeldiff.data.bsds import ORIGIN
+    from pixeldiff.data.edges import READERS
     from pixeldiff.data.lists import find_root
     from pixeldiff.training.tasks.edge_pairs import EdgePairs
     from pixeldiff.training.tasks.edge_sources import list_pairs
 
     torch.set_num_threads(1)
-    entries = EdgePairs(list_pairs(find_root("BSDS500", ORIGIN), "train")[:count], 0, crop=320, fill=True)
+    entries = EdgePairs(
+        list_pairs(find_root("BSDS500", READERS["bsds500"].origin), "train")[:count], 0, crop=320, fill=True
+    )
     for warm in (True, False):
         begin = time.process_time()
         for index in range(count):

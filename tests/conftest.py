@@ -16,7 +16,12 @@ from tests.references import small_network
 # Tests that are about what an extra brings; the others run everywhere, and take from `extras` what they compare with.
 NEEDS = {
     "torch": ("nn", "models", "training", "export", "analysis", "studies", "fuzz", "test_fuzz.py"),
-    "scipy": ("robustness", "cli/test_corrupt.py", "cli/test_robustness.py"),
+    "scipy": (
+        "evaluation/test_corruptions.py",
+        "evaluation/test_robustness.py",
+        "cli/test_corrupt.py",
+        "cli/test_eval_corruption.py",
+    ),
     "fastapi": ("serve/test_serve.py",),
     "av": ("jobs/test_video.py",),
     "pyarrow": ("test_addresses.py", "jobs/test_plan.py", "jobs/test_manifest.py"),

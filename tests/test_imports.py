@@ -17,7 +17,7 @@ import pixeldiff
 ROOT = Path(pixeldiff.__file__).parent
 LIGHT = (
     *("errors", "machine", "files", "addresses", "edgemap", "options", "image", "figures", "parallel", "tasks"),
-    *("data", "metrics", "weights", "inference", "render", "detector", "jobs", "evaluation", "robustness"),
+    *("data", "metrics", "weights", "inference", "render", "detector", "jobs", "evaluation"),
 )
 TORCH = ("nn", "models", "training", "export", "analysis")
 DOORS = ("compat", "serve", "cli")

@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pixeldiff import EdgeDetector, Settings, create_model, evaluate_edges, fuse, load_model, save_model
+from pixeldiff import EdgeDetector, create_model, evaluate_edges, fuse, load_model, save_model
 
 detector = EdgeDetector("tiny", threads=1)
 edges = detector("photo.jpg", max_size=640)
 maps: list[object] = [*detector(("a.jpg", b"")), detector(Path("b.jpg")), detector(torch.zeros(3, 9, 9))]
 detector.save(np.zeros((9, 9)), "edges.png")
 reveal_type(edges)
-result = evaluate_edges("edges", "truth", settings=Settings(thresholds=5))
-reveal_type(result.summary.ods)
+result = evaluate_edges("edges", "truth", thresholds=5)
+reveal_type(result.ods)
 save_model(fuse(create_model("tiny")), "tiny.safetensors")
 reveal_type(load_model("tiny.safetensors"))
 """
@@ -77,8 +77,8 @@ absent = {"torch", "scipy"}
 sys.modules.update(dict.fromkeys(absent))
 import pixeldiff
 
-names = {"EdgeDetector", "FaceEmbedder", "ObjectDetector", "Classifier", "Settings", "UserError", "__version__"}
-assert set(dir(pixeldiff)) == names | {"evaluate_edges"}, dir(pixeldiff)
+names = {"EdgeDetector", "FaceEmbedder", "ObjectDetector", "Classifier", "UserError", "__version__"}
+assert set(dir(pixeldiff)) == names | {"BoundaryScore", "EdgeScores", "evaluate_edges"}, dir(pixeldiff)
 assert {name for name, _ in inspect.getmembers(pixeldiff)} == set(dir(pixeldiff))
 assert "EdgeDetector" in pydoc.render_doc(pixeldiff)
 from pixeldiff import *
@@ -120,9 +120,9 @@ def test_the_plain_install_can_be_explored_and_says_what_to_install():
 
 @pytest.mark.parametrize("name", pixeldiff._HOMES)
 def test_public_names_load(name):
-    room = pixeldiff._HOMES[name].split(".")[0]
-    if room in ("nn", "models", "robustness"):
-        pytest.importorskip("scipy" if room == "robustness" else "torch")
+    _, library = pixeldiff._extra(pixeldiff._HOMES[name])
+    if library:
+        pytest.importorskip(library)
     assert getattr(pixeldiff, name).__name__ == name
 
 

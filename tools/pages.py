@@ -16,7 +16,6 @@ import click
 
 import pixeldiff
 from pixeldiff import cli, weights
-from pixeldiff.evaluation import DATASETS
 from pixeldiff.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +81,7 @@ def task_page(name: str) -> str:
         f"[`pixeldiff {COMMANDS[name]}`](../reference/commands.md#pixeldiff-{COMMANDS[name]}), and in Python "
         f"[`{row.model.split(':')[1]}`](../reference/python.md).",
         "",
-        f"Files that run end with `{row.suffix}`. `pixeldiff eval --dataset` takes {', '.join(DATASETS[name])}.",
+        f"Files that run end with `{row.suffix}`. `pixeldiff eval {name}` scores models.",
         "",
     ]
     if not shipped:

@@ -23,7 +23,7 @@ from pixeldiff.render.vector import lines
 IMAGES = Path(__file__).parents[1] / "docs/images"
 PANEL = (345, 230)
 COLUMNS = 4
-COLOURS = ("#00796b", "#c2185b", "#1976d2", "#f57c00", "#5e35b1")
+COLORS = ("#00796b", "#c2185b", "#1976d2", "#f57c00", "#5e35b1")
 
 
 def vector(edge_map: np.ndarray) -> Image.Image:
@@ -32,7 +32,7 @@ def vector(edge_map: np.ndarray) -> Image.Image:
     drawing = Image.new("RGB", (2 * width, 2 * height), "white")
     pen = ImageDraw.Draw(drawing)
     for k, (line, _) in enumerate(lines(nms(edge_map), 0.25, 1.0, 12)):
-        pen.line([(2 * x, 2 * y) for y, x in line], fill=COLOURS[k % len(COLOURS)], width=3)
+        pen.line([(2 * x, 2 * y) for y, x in line], fill=COLORS[k % len(COLORS)], width=3)
     return drawing
 
 

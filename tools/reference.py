@@ -48,12 +48,12 @@ FACE_SIZE = (112, 96)  # height and width of an aligned face
 # What `pixeldiff eval` is given for each task, and what it reports. {folder} is a temporary one, see `prepare_data`.
 EVALUATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "edges": (
-        ("--truth", "{data}/bsds-bench/images:{data}/bsds-bench/groundTruth"),
+        ("--images", "{data}/bsds-bench/images", "--labels", "{data}/bsds-bench/groundTruth"),
         ("ods", "ois", "ap", "r50", "crispness"),
     ),
-    "classes": (("--dataset", "cifar100", "--data", "{folder}"), ("top1", "top5")),
-    "faces": (("--dataset", "lfw", "--data", "{data}/faces/lfw", "--lists", "{folder}"), ("accuracy", "auc")),
-    "objects": (("--dataset", "voc", "--split", "test", "--data", "{data}/voc2007"), ("map50", "ap")),
+    "classes": (("--dataset", "cifar100", "--data-dir", "{folder}"), ("top1", "top5")),
+    "faces": (("--dataset", "lfw", "--data-dir", "{data}/faces/lfw", "--lists", "{folder}"), ("accuracy", "auc")),
+    "objects": (("--dataset", "voc", "--split", "test", "--data-dir", "{data}/voc2007"), ("map50", "ap")),
 }
 
 
@@ -168,7 +168,7 @@ def score(task: str, model: str, data: Path, folder: Path) -> dict[str, float]:
     options, names = EVALUATIONS[task]
     file = folder / f"{model}.json"
     words = [word.format(data=data, folder=folder) for word in options]
-    run("eval", *words, "--model", model, "--json", file, "--threads", 1)
+    run("eval", task, *words, "--model", model, "--json", file, "--threads", 1)
     result = json.loads(file.read_text())["results"][0]
     return {name: result[name] for name in names}
 

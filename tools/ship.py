@@ -1,6 +1,6 @@
 """Put the weights of a run into the package: safetensors, the file that runs if that is another, and a card.
 
-    pixeldiff eval --weights runs/tiny/whole/last.safetensors --dataset bsds500 --data BSDS500 --json tiny.json
+    pixeldiff eval edges -m runs/tiny/whole/last.safetensors --dataset bsds500 --data-dir BSDS500 --json tiny.json
     python tools/ship.py tiny runs/tiny/whole/last.safetensors tiny.json --recipe edges/tiny --stage whole \
         --data "BSDS500 train + val" --note "what a reader should know"
 
@@ -17,7 +17,6 @@ from typing import Any
 import click
 
 from pixeldiff.cli.export import EXPORTERS
-from pixeldiff.evaluation import MODULES
 from pixeldiff.files import atomic_write
 from pixeldiff.models import pidinet
 from pixeldiff.models.saving import load_model, read_metadata, save_model
@@ -32,10 +31,10 @@ FOLDER = ROOT / "src/pixeldiff/weights"  # of the clone, not of an installed pac
 # By task: the command that scores a pretrained model, the license of shipped weights, and scores that a model card has
 # beyond those that rank models.
 COMMANDS = {
-    "edges": "pixeldiff eval --model {name} --dataset bsds500 --data BSDS500",
-    "classes": "pixeldiff eval --model {name} --dataset cifar100 --data cifar-100-python",
-    "faces": "pixeldiff eval --model {name} --dataset lfw --data lfw",
-    "objects": "pixeldiff eval --model {name} --dataset voc --data VOCdevkit",
+    "edges": "pixeldiff eval edges -m {name} --dataset bsds500 --data-dir BSDS500",
+    "classes": "pixeldiff eval classes -m {name} --dataset cifar100 --data-dir cifar-100-python",
+    "faces": "pixeldiff eval faces -m {name} --dataset lfw --data-dir lfw",
+    "objects": "pixeldiff eval objects -m {name} --dataset voc --data-dir VOCdevkit",
 }
 LICENSES = {
     "edges": "Apache-2.0 for the file; BSDS500, on which it was trained, is for non-commercial research and education",
@@ -99,12 +98,12 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     task = find_task(described["task"])
     if not scores.keys() >= {*card_scores(task.name), "sha256"} or scores["sha256"] != sha256(weights):
         raise click.UsageError(
-            f"these are not the scores of {weights}: run `pixeldiff eval --weights {weights} --json FILE`"
+            f"these are not the scores of {weights}: run `pixeldiff eval {task.name} -m {weights} --json FILE`"
         )
-    usual = getattr(load(MODULES[task.name]), "SPLIT", None)
+    usual = {"edges": "test", "objects": "val"}.get(task.name)
     if (split := scores.get("split")) not in (None, usual):
         raise click.UsageError(f"a card's scores are of {usual}, these of {split}; score again without --split")
-    if strong := {"flip", "multi_scale"} & scores.keys():
+    if strong := {"flip", "scales"} & scores.keys():
         raise click.UsageError(f"a card's scores are of one scale, upright; score again without {', '.join(strong)}")
     named = read_recipe(**recipe_words(facts))
     _check_facts(name, described, named, recipe_words(facts))

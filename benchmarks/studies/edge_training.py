@@ -4,7 +4,7 @@ python benchmarks/studies/edge_training.py [--plot docs/images/training.png]
 
 benchmarks/results/edge_training.json has one entry per run: its recipe and stage, the one it starts from, how many
 windows, and `points` of (hours into the run, ODS on BSDS500 test), the last one with OIS and AP. Each was scored by
-`pixeldiff eval --weights weights/<step>.safetensors --dataset bsds500 --data BSDS500`; none was used to choose.
+`pixeldiff eval edges -m weights/<step>.safetensors --dataset bsds500 --data-dir BSDS500`; none was used to choose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.figures import COLOURS, save_figure
+from pixeldiff.figures import COLORS, save_figure
 
 RESULTS = Path(__file__).parents[1] / "results" / "edge_training.json"
 Runs = dict[str, dict[str, Any]]  # "edges/tiny first", a recipe and its stage -> the entry
@@ -60,7 +60,7 @@ def draw(runs: Runs, path: Path) -> None:
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(run["network"] for run in runs.values()))
-    for name, color in zip(names, COLOURS, strict=False):
+    for name, color in zip(names, COLORS, strict=False):
         own = {recipe: run for recipe, run in runs.items() if run["network"] == name}
         for k, (recipe, run) in enumerate(own.items()):
             begin = hours_before(runs, recipe)

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import numpy as np
 
-from pixeldiff.data.truth import find_ground_truth
+from pixeldiff.data.edges import find_labels
 from pixeldiff.metrics.edges import evaluate_image
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bsds500", type=Path)
-    truths = find_ground_truth(parser.parse_args().bsds500 / "groundTruth" / "test")
+    labels = find_labels(parser.parse_args().bsds500 / "groundTruth" / "test")
     counts = []
-    for truth in truths.values():
-        masks = truth.load()
-        for k, own in enumerate(masks):
-            counts.append(evaluate_image(own.astype(np.float32), masks[:k] + masks[k + 1 :], [0.5], nms=False))
+    for one in labels.values():
+        masks = one.masks()
+        for k, mask in enumerate(masks):
+            counts.append(evaluate_image(mask.astype(np.float32), masks[:k] + masks[k + 1 :], [0.5], nms=False))
     total = sum(counts[1:], counts[0])
     recall, precision, f = (float(values[0]) for values in (total.recall, total.precision, total.f))
-    print(f"{len(counts)} annotations of {len(truths)} images")
+    print(f"{len(counts)} annotations of {len(labels)} images")
     print(f"recall {recall:.4f}, precision {precision:.4f}, F {f:.4f}")
 
 

@@ -23,16 +23,17 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from pixeldiff.data import bsds, voc
+from pixeldiff.data import voc
+from pixeldiff.data.edges import READERS, by_name, read_dataset
 from pixeldiff.data.lists import find_root
-from pixeldiff.data.maps import DetectedMap
 from pixeldiff.detector import EdgeDetector
-from pixeldiff.evaluation.edges import evaluate_edges
-from pixeldiff.evaluation.objects import SCORED
+from pixeldiff.evaluation.benchmark import Model, evaluate
+from pixeldiff.evaluation.edges import EdgeBenchmark, NetworkSource
+from pixeldiff.evaluation.objects import ObjectBenchmark
 from pixeldiff.inference.objects import ObjectDetector
 from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import summarize
-from pixeldiff.metrics.objects import GroundTruth, Matches
+from pixeldiff.metrics.objects import Matches
 from pixeldiff.weights import sha256
 
 Scores = dict[str, float]
@@ -47,10 +48,10 @@ class Study(NamedTuple):
 
 
 def edge_tables(weights: Path, data: str, split: str) -> list[Any]:
-    truths = bsds.find_split(find_root(data, bsds.ORIGIN), split)
+    labels = by_name(read_dataset("bsds500", find_root(data, READERS["bsds500"].origin), split))
     detector = EdgeDetector(weights, threads=1, max_size=None)
-    maps = {name: DetectedMap(detector, one.image, "") for name, one in truths.items() if one.image}
-    return [one.counts for one in evaluate_edges(maps, truths, threads=1).images.values()]
+    results = evaluate(EdgeBenchmark(labels), [Model("network", NetworkSource(detector, ""))])
+    return [image.counts for image in results["network"]]
 
 
 def edge_scores(tables: Iterable[Any]) -> Scores:
@@ -64,17 +65,13 @@ def box_tables(weights: Path, data: str, split: str) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         export_objects(weights, Path(folder) / "network.onnx")
         detector = ObjectDetector(Path(folder) / "network.onnx")
-    tables = []
-    for own in voc.list_objects(find_root(data, voc.ORIGIN), split, detector.labels).images:
-        table = Matches(len(detector.labels))
-        table.add(detector(own.image, SCORED), GroundTruth(own.boxes, own.labels, own.ignored))
-        tables.append(table)
-    return tables
+    benchmark = ObjectBenchmark(voc.list_objects(find_root(data, voc.ORIGIN), split, detector.labels))
+    return evaluate(benchmark, [Model("network", detector)])["network"]
 
 
 def box_scores(tables: Iterable[Any]) -> Scores:
     first, *rest = tables
-    total = Matches(len(first.classes))
+    total = Matches(first.count)
     for table in (first, *rest):
         total.merge(table)
     summary = total.summary()

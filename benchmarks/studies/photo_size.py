@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import EdgeDetector, image
-from pixeldiff.data.truth import find_ground_truth
+from pixeldiff.data.edges import find_labels
 from pixeldiff.machine import describe
 from pixeldiff.metrics.edges import Counts, evaluate_image, summarize
 
@@ -42,12 +42,12 @@ def reduced_map(edges: image.FloatMap, size: tuple[int, int]) -> image.FloatMap:
 def measure(
     detector: EdgeDetector, data: Path, split: str, every: int, sizes: Sequence[int | None]
 ) -> list[dict[str, Any]]:
-    truths = find_ground_truth(data / "groundTruth" / split)
-    names = sorted(truths)[::every]
+    labels = find_labels(data / "groundTruth" / split)
+    names = sorted(labels)[::every]
     counts: dict[tuple[int, int | None], list[Counts]] = {}
     for name in names:
         photo = image.read(data / "images" / split / f"{name}.jpg")
-        masks = truths[name].load()
+        masks = labels[name].masks()
         for factor in FACTORS:
             large = enlarged(photo, factor)
             for size in sizes:

@@ -1,4 +1,4 @@
-"""Put the edge scores of a `pixeldiff robustness` run beside the paper's in docs/results/robustness.md.
+"""Put the edge scores of a `pixeldiff eval edges --corruption` run beside the paper's in docs/results/robustness.md.
 
 python benchmarks/studies/robustness_docs.py edges.json [--baseline table5_baseline] [--pidinet table5_pidinet]
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pixeldiff.evaluation.robustness import Results
 from pixeldiff.files import atomic_write
-from pixeldiff.robustness.results import Results
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "robustness.md"
 KINDS = {"JPEG": "jpeg_compression"}  # the rest are the names with a space

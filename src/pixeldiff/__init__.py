@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the table, which a test compares with this
     from pixeldiff.detector import EdgeDetector
     from pixeldiff.errors import UserError
-    from pixeldiff.evaluation.edges import Settings, evaluate_edges
+    from pixeldiff.evaluation.corruptions import corrupt
+    from pixeldiff.evaluation.edges import BoundaryScore, EdgeScores, evaluate_edges
     from pixeldiff.inference.classes import Classifier
     from pixeldiff.inference.faces import FaceEmbedder
     from pixeldiff.inference.objects import ObjectDetector
@@ -21,19 +22,19 @@ if TYPE_CHECKING:  # what a type checker sees; at run time __getattr__ asks the 
     from pixeldiff.nn.binary import BinaryPDCBlock, ReplicaPool
     from pixeldiff.nn.layers import PDConv2d, fuse, replace_convs
     from pixeldiff.nn.ops import PixelPairs, fold
-    from pixeldiff.robustness.corruptions import corrupt
 
     __all__ = [
         "BinaryPDCBlock",
+        "BoundaryScore",
         "Classifier",
         "EdgeDetector",
         "EdgeModule",
+        "EdgeScores",
         "FaceEmbedder",
         "ObjectDetector",
         "PDConv2d",
         "PixelPairs",
         "ReplicaPool",
-        "Settings",
         "UserError",
         "__version__",
         "corrupt",
@@ -54,9 +55,10 @@ __version__: str  # of the installed package: pyproject.toml is where it is writ
 
 _HOMES = {
     "UserError": "errors",
-    "Settings": "evaluation.edges",
+    "BoundaryScore": "evaluation.edges",
+    "EdgeScores": "evaluation.edges",
     "evaluate_edges": "evaluation.edges",
-    "corrupt": "robustness.corruptions",
+    "corrupt": "evaluation.corruptions",
     "EdgeDetector": "detector",
     "Classifier": "inference.classes",
     "FaceEmbedder": "inference.faces",
@@ -77,8 +79,8 @@ _HOMES = {
     "load_model": "models.saving",
     "save_model": "models.saving",
 }
-# The packages of _HOMES that need more than the plain install: the extra that they need, and a library of it.
-_EXTRAS = {"nn": ("train", "torch"), "models": ("train", "torch"), "robustness": ("robustness", "scipy")}
+# What of _HOMES needs more than the plain install: the extra, and a library of it.
+_EXTRAS = {"nn": ("train", "torch"), "models": ("train", "torch"), "evaluation.corruptions": ("robustness", "scipy")}
 
 
 def __getattr__(name: str) -> object:
@@ -100,8 +102,13 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """The names that can be imported as pixeldiff is installed here."""
-    absent = {package for package, (_, library) in _EXTRAS.items() if importlib.util.find_spec(library) is None}
-    return sorted(["__version__", *(name for name, home in _HOMES.items() if home.partition(".")[0] not in absent)])
+    here = (name for name, home in _HOMES.items() if importlib.util.find_spec(_extra(home)[1] or "pixeldiff"))
+    return sorted(["__version__", *here])
+
+
+def _extra(home: str) -> tuple[str, str]:
+    """Return the extra that a module needs and a library of it; empty for the plain install."""
+    return _EXTRAS.get(home) or _EXTRAS.get(home.partition(".")[0], ("", ""))
 
 
 def _load(name: str) -> object:
@@ -109,7 +116,7 @@ def _load(name: str) -> object:
     try:
         return getattr(importlib.import_module(f"pixeldiff.{home}"), name)
     except ModuleNotFoundError as error:
-        extra, _ = _EXTRAS.get(home.partition(".")[0], ("", ""))
+        extra, _ = _extra(home)
         if not extra or (error.name or "").partition(".")[0] == "pixeldiff":
             raise
         from pixeldiff.errors import MissingExtra

@@ -3,8 +3,8 @@
 Every public function that takes a map passes it through `to_float`, and every one that takes a mask through `to_mask`.
 
 The rounding rule is floor(255 x + 1/2), in 32 bits, for maps and for images of floats. Labels and corruptions of images
-have rules of their own, published or trained with: data/truth.py, training/tasks/edge_sources.py,
-robustness/corruptions.py.
+have rules of their own, published or trained with: data/edges.py, training/tasks/edge_sources.py,
+evaluation/corruptions.py.
 """
 
 from __future__ import annotations

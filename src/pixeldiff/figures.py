@@ -11,7 +11,7 @@ from pixeldiff.files import atomic_write
 
 SUFFIXES = (".png", ".svg", ".pdf")
 # Okabe and Ito's colors, told apart by color-blind readers; the dashes do it in gray print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 
 

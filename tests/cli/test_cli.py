@@ -50,10 +50,13 @@ def test_help_lists_the_commands():
         (["detect", "x" * 300], "File name too long"),
         (["detect", "\x1b[2J.jpg"], "\\x1b[2J.jpg"),
         (["detect", ""], "an empty argument was given ('')"),
-        (["eval", "", "--dataset", "bsds500"], "an empty argument was given ('')"),
+        (["eval", "edges", "", "--dataset", "bsds500"], "an empty argument was given ('')"),
         (["data", "corrupt", "x.png", "--corruption", "fog", "--output="], "an empty argument was given (--output=)"),
-        (["eval", "x", "--dataset", "bsds500", "--data", "~nobody-here/BSDS500"], "no data folder '~nobody-here"),
-        (["eval", "x", "--dataset", "bsds500", "--thresholds", "100000"], "--thresholds"),
+        (
+            ["eval", "edges", "x", "--dataset", "bsds500", "--data-dir", "~nobody-here/BSDS500"],
+            "no data folder '~nobody-here",
+        ),
+        (["eval", "edges", "x", "--dataset", "bsds500", "--thresholds", "100000"], "--thresholds"),
         pytest.param(["export", "tiny", "-o", "/proc/tiny.onnx"], "/proc", marks=NEEDS_TORCH),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff.cli import main
-from pixeldiff.robustness.corruptions import corrupt
+from pixeldiff.evaluation.corruptions import corrupt
 
 
 def run(*arguments: object) -> int:

@@ -1,18 +1,19 @@
-"""`pixeldiff eval` as it is typed."""
+"""`pixeldiff eval edges|classes|...` as users type it."""
 
 import json
-import re
 import subprocess
 import sys
 
+import click
 import numpy as np
 import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector
 from pixeldiff.cli import main
+from pixeldiff.cli.eval import edges
 from pixeldiff.data.cifar import read_cifar100
-from pixeldiff.data.truth import read_label
+from pixeldiff.data.edges import READERS, EdgeDataset, find_labels, read_mask
 from pixeldiff.inference.classes import Classifier
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarize
@@ -26,15 +27,19 @@ FolderImages = optional("pixeldiff.training.tasks.class_images").FolderImages
 predict = optional("pixeldiff.training.tasks.classes").predict
 
 
+def run_edges(*arguments: object) -> int:
+    return run_edges(*arguments)
+
+
 def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as stopped:
         main([str(argument) for argument in arguments])
     return int(stopped.value.code or 0)
 
 
-def results_of(path):
+def results_of(path, task="edges"):
     content = json.loads(path.read_text())
-    assert (content["version"], content["command"], content["failed"]) == (1, "eval", [])
+    assert (content["version"], content["command"], content["failed"]) == (1, f"eval {task}", [])
     return content["results"]
 
 
@@ -55,7 +60,7 @@ def folders(tmp_path, rng):
 
 def test_scores_one_folder(folders, capsys):
     out = folders / "good.json"
-    assert run("eval", folders / "good", "--truth", folders / "truth", "--json", out, "--thresholds", 9) == 0
+    assert run_edges(folders / "good", "--ground-truth", folders / "truth", "--json", out, "--thresholds", 9) == 0
     (scores,) = results_of(out)
     assert {"ods", "ois", "ap", "r50", "curve"} <= set(scores)
     assert set(scores["curve"]) == {"threshold", "recall", "precision", "f"}
@@ -69,7 +74,16 @@ def test_compares_folders_and_writes_everything(folders, capsys):
     pytest.importorskip("matplotlib")
     files = {name: folders / name for name in ("all.json", "pr.svg", "each.csv")}
     outputs = ("--json", files["all.json"], "--plot", files["pr.svg"], "--per-image", files["each.csv"])
-    given = ("eval", folders / "good", folders / "poor", "--truth", folders / "truth", "--thresholds", 5)
+    given = (
+        "eval",
+        "edges",
+        folders / "good",
+        folders / "poor",
+        "--ground-truth",
+        folders / "truth",
+        "--thresholds",
+        5,
+    )
     assert run(*given, *outputs, "--text-files", folders / "text") == 0
     results = results_of(files["all.json"])
     assert [one["name"] for one in results] == ["good", "poor"]
@@ -86,9 +100,9 @@ def test_compares_folders_and_writes_everything(folders, capsys):
 
 
 def test_nothing_is_dropped_or_replaced_silently(folders, capsys):
-    given = ("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3)
-    assert run(*given[:2], folders / "good", folders / "good", *given[2:]) == 2
-    assert "two sources are called" in capsys.readouterr().err
+    given = ("eval", "edges", folders / "good", "--ground-truth", folders / "truth", "--thresholds", 3)
+    assert run(*given[:3], folders / "good", folders / "good", *given[3:]) == 2
+    assert "two folders of maps are called" in capsys.readouterr().err
     assert run(*given, "--json", folders / "truth/0.png") == 2
     assert "among the inputs" in capsys.readouterr().err
     assert run(*given, "--json", folders / "scores.txt") == 2
@@ -102,56 +116,68 @@ def test_text_files_stay_in_their_folder(folders, capsys):
     for place, name in (("a", "good"), ("b", "poor")):
         (folders / place).mkdir()
         (folders / name).rename(folders / place / "maps")
-    given = ("eval", folders / "a/maps", folders / "b/maps", "--truth", folders / "truth", "--thresholds", 3)
+    given = (
+        "eval",
+        "edges",
+        folders / "a/maps",
+        folders / "b/maps",
+        "--ground-truth",
+        folders / "truth",
+        "--thresholds",
+        3,
+    )
     assert run(*given, "--text-files", folders / "text") == 0
     assert not list((folders / "b/maps").glob("*.txt"))
     assert len(list((folders / "text").glob("*/eval_bdry.txt"))) == 2
     capsys.readouterr()
     assert run(*given, "--text-files", folders / "text") == 2
-    assert "holds files already" in capsys.readouterr().err
+    assert "--text-files" in capsys.readouterr().err
     assert run(*given, "--text-files", folders / "text", "--overwrite") == 0
 
 
 def test_average_and_ceval(folders, capsys):
-    truth = ("--truth", folders / "truth", "--thresholds", 3)
-    assert run("eval", "--average", folders / "good", folders / "poor", *truth) == 0
+    truth = ("--ground-truth", folders / "truth", "--thresholds", 3)
+    assert run_edges("--ensemble", folders / "good", folders / "poor", *truth) == 0
     assert "good+poor" in capsys.readouterr().out
-    assert run("eval", folders / "good", *truth, "--ceval") == 0
-    assert "Not suppressed, not thinned" in capsys.readouterr().out
+    assert run_edges(folders / "good", *truth, "--ceval") == 0
+    assert "No NMS, no thinning" in capsys.readouterr().out
 
 
 def test_golden_bench(data, tmp_path):
     bench = data / "bsds-bench"
-    given = ("eval", bench / "png", "--truth", bench / "groundTruth", "--no-nms", "--thresholds", 5)
+    given = ("eval", "edges", bench / "png", "--ground-truth", bench / "groundTruth", "--no-nms", "--thresholds", 5)
     assert run(*given, "--text-files", tmp_path) == 0
     ours, expected = np.loadtxt(tmp_path / "eval_bdry.txt"), np.loadtxt(bench / "expected" / "eval_bdry.txt")
     np.testing.assert_allclose(ours, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "subject"),
     [
-        (["good"], "what is the truth"),
-        (["--truth", "truth"], "nothing to score"),
-        (["good", "--truth", "nowhere"], "no truth"),
-        (["good", "--truth", "truth", "--plot", "pr.gif"], "cannot plot"),
-        (["good", "--truth", "truth", "--json", "no/such/folder.json"], "no folder"),
-        (["good", "--dataset", "nyud", "--data", "truth"], "layout of bsds500 only"),
-        (["good", "--dataset", "bsds500", "--data", "truth"], "is not BSDS500"),
-        (["good", "--dataset", "bsds500", "--data", "nowhere"], "no data folder 'nowhere'"),
-        (["good", "--truth", "truth", "--split", "val"], "leave one of them out"),
-        (["--model", "tiny", "--dataset", "cifar100", "--nms-radius", "1"], "--nms-radius is of edges"),
-        (["--model", "tiny", "--dataset", "cifar100", "--split", "val"], "--split is of edges"),
-        (["good", "--truth", "truth", "--max-dist", "2"], "max_dist"),
-        (["--weights", "none.onnx", "--truth", "truth"], "no weights file"),
-        (["--average", "good", "--truth", "truth"], "--average takes two folders"),
+        (["good"], "--ground-truth"),
+        (["--ground-truth", "truth"], "nothing to score"),
+        (["good", "--ground-truth", "nowhere"], "nowhere"),
+        (["good", "--ground-truth", "truth", "--plot", "pr.gif"], "pr.gif"),
+        (["good", "--ground-truth", "truth", "--json", "no/such/folder.json"], "no/such"),
+        (["good", "--dataset", "nyud", "--data-dir", "truth"], "nyud"),
+        (["good", "--dataset", "bsds500", "--data-dir", "truth"], "groundTruth/test"),
+        (["good", "--dataset", "bsds500", "--data-dir", "nowhere"], "'nowhere'"),
+        (["good", "--ground-truth", "truth", "--split", "val"], "--split"),
+        (["good", "--images", "good"], "--labels"),
+        (["good", "--ground-truth", "truth", "--images", "good", "--labels", "truth"], "--ground-truth"),
+        (["good", "--ground-truth", "truth", "--max-dist", "2"], "max_dist"),
+        (["good", "--ground-truth", "truth", "--corruption", "fog"], "--corruption"),
+        (["-m", "none.onnx", "--ground-truth", "truth"], "none.onnx"),
+        (["--ensemble", "good", "--ground-truth", "truth"], ""),
+        (["good", "--ground-truth", "truth", "--scales", "0.5,1"], "--scales"),
+        (["good", "--ground-truth", "truth", "--scales", "half"], "--scales"),
     ],
 )
-def test_mistakes_are_one_line(folders, monkeypatch, capsys, arguments, words):
+def test_mistakes_are_one_line(folders, monkeypatch, capsys, arguments, subject):
     monkeypatch.chdir(folders)
-    assert run("eval", *arguments) == 2
+    assert run_edges(*arguments) == 2
     captured = capsys.readouterr()
-    assert words in captured.err
+    assert subject in captured.err
     assert captured.err.count("\n") == 1
 
 
@@ -161,7 +187,17 @@ def test_the_split_that_is_asked_for_is_scored(folders, capsys):
         for k in range(4 if split == "test" else 3):
             content = (folders / f"truth/{k}.png").read_bytes()
             (folders / "BSDS500/groundTruth" / split / f"{k}.png").write_bytes(content)
-    given = ("eval", folders / "good", "--dataset", "bsds500", "--data", folders / "BSDS500", "--json", "-")
+    given = (
+        "eval",
+        "edges",
+        folders / "good",
+        "--dataset",
+        "bsds500",
+        "--data-dir",
+        folders / "BSDS500",
+        "--json",
+        "-",
+    )
     assert run(*given, "--thresholds", 3) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["split"] == "test"
     (folders / "good/3.npy").unlink()
@@ -169,14 +205,14 @@ def test_the_split_that_is_asked_for_is_scored(folders, capsys):
     (scores,) = json.loads(capsys.readouterr().out)["results"]
     assert (scores["split"], scores["images"]) == ("val", 3)
     assert run(*given, "--split", "validation") == 2
-    assert "BSDS500 has train, val, test, not 'validation'" in capsys.readouterr().err
+    assert "validation" in capsys.readouterr().err
 
 
 def test_scoring_maps_needs_no_torch(folders):
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pixeldiff.cli import main\n"
-        f"main(['eval', r'{folders / 'good'}', '--truth', r'{folders / 'truth'}', '--thresholds', '3'])"
+        f"main(['eval', 'edges', r'{folders / 'good'}', '--ground-truth', r'{folders / 'truth'}', '--thresholds', '3'])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
@@ -197,13 +233,13 @@ def images(tmp_path, rng):
 
 def test_scores_a_network(images, edge_weights, capsys):
     out = images.with_name("scores.json")
-    given = ("eval", "--truth", images, "--thresholds", 3, "--json", out)
-    assert run(*given, "--weights", edge_weights) == 0
+    given = ("eval", "edges", "--ground-truth", images, "--thresholds", 3, "--json", out)
+    assert run(*given, "-m", edge_weights) == 0
     (scores,) = results_of(out)
     assert scores["name"] == edge_weights.stem
     detector = EdgeDetector(edge_weights, threads=1)
     maps = [detector(images.with_name(f"{k}.jpg")) for k in range(2)]
-    truths = [read_label(images.with_name(f"label{k}.png")) for k in range(2)]
+    truths = [read_mask(images.with_name(f"label{k}.png")) for k in range(2)]
     counts = [evaluate_image(one, [truth], 3) for one, truth in zip(maps, truths, strict=True)]
     assert scores["ods"] == summarize(counts).ods
     capsys.readouterr()
@@ -211,29 +247,41 @@ def test_scores_a_network(images, edge_weights, capsys):
 
 def test_scores_a_network_at_three_scales_and_mirrored(images, edge_weights, capsys):
     out = images.with_name("scores.json")
-    given = ("eval", "--truth", images, "--thresholds", 3, "--json", out, "--overwrite", "--weights", edge_weights)
+    given = (
+        "eval",
+        "edges",
+        "--ground-truth",
+        images,
+        "--thresholds",
+        3,
+        "--json",
+        out,
+        "--overwrite",
+        "-m",
+        edge_weights,
+    )
     detector = EdgeDetector(edge_weights, threads=1)
-    truths = [read_label(images.with_name(f"label{k}.png")) for k in range(2)]
+    truths = [read_mask(images.with_name(f"label{k}.png")) for k in range(2)]
     for flags, options in (
         (["--flip"], {"flip": True}),
-        (["--flip", "--multi-scale"], {"flip": True, "scales": (0.5, 1, 1.5)}),
+        (["--flip", "--scales", "0.5,1,1.5"], {"flip": True, "scales": (0.5, 1, 1.5)}),
     ):
         assert run(*given, *flags) == 0  # what the cache holds is of other maps
         (scores,) = results_of(out)
         maps = [detector(images.with_name(f"{k}.jpg"), **options) for k in range(2)]
         counts = [evaluate_image(one, [truth], 3) for one, truth in zip(maps, truths, strict=True)]
         assert scores["ods"] == summarize(counts).ods
-        assert (scores["flip"], scores.get("multi_scale", False)) == (True, "scales" in options)
+        assert (scores["flip"], "scales" in scores) == (True, "scales" in options)
     capsys.readouterr()
-    assert run("eval", images.parent, "--truth", images, "--flip") == 2
-    assert "--flip and --multi-scale are for a network" in capsys.readouterr().err
+    assert run_edges(images.parent, "--ground-truth", images, "--flip") == 2
+    assert "--flip and --scales are for models" in capsys.readouterr().err
 
 
-def test_scores_a_file_of_the_torch_world(images, tmp_path, capsys):
+def test_scores_a_file_that_only_torch_reads(images, tmp_path, capsys):
     torch.manual_seed(0)
     weights = tmp_path / "fresh.safetensors"
     save_model(create_model("tiny", width=4, side_channels=4), weights)
-    assert run("eval", "--truth", images, "--thresholds", 3, "--ceval", "--weights", weights) == 0
+    assert run_edges("--ground-truth", images, "--thresholds", 3, "--ceval", "-m", weights) == 0
     assert "fresh" in capsys.readouterr().out
 
 
@@ -244,12 +292,12 @@ def test_accuracy_of_a_classifier(tmp_path, capsys):
     save_model(model, tmp_path / "net.safetensors", {"task": "classes"})
     assert run("export", tmp_path / "net.safetensors", "-o", tmp_path / "net.pdn") == 0
     capsys.readouterr()
-    given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--json", tmp_path / "scores.json", "--overwrite")
+    given = ("eval", "classes", "--data-dir", tmp_path, "--json", tmp_path / "scores.json", "--overwrite")
     test = read_cifar100(tmp_path, "test")
     expected = accuracy(Classifier(tmp_path / "net.pdn").logits(test.images), test.labels)
     for weights in ("net.pdn", "net.safetensors"):
-        assert run(*given, "--weights", tmp_path / weights) == 0
-        (scores,) = results_of(tmp_path / "scores.json")
+        assert run(*given, "-m", tmp_path / weights) == 0
+        (scores,) = results_of(tmp_path / "scores.json", "classes")
         assert {key: scores[key] for key in ("top1", "top5")} == expected
         assert scores["images"] == 120
         assert f"{expected['top5']:6.2f}" in capsys.readouterr().out
@@ -270,80 +318,134 @@ def test_accuracy_on_folders_of_classes(tmp_path, capsys, rng, monkeypatch):
     assert run("export", tmp_path / "net.safetensors", "-o", tmp_path / "net.pdn") == 0
     images = FolderImages(tmp_path, "val", size=24)
     logits, labels = predict(model, images)
-    given = ("eval", "--dataset", "folder", "--weights", tmp_path / "net.pdn", "--json", tmp_path / "scores.json")
+    given = ("eval", "classes", "--dataset", "folder", "-m", tmp_path / "net.pdn", "--json", tmp_path / "scores.json")
     monkeypatch.setenv("PIXELDIFF_DATA", str(tmp_path.parent))
     for data in (tmp_path, tmp_path / "val", tmp_path.name):
-        assert run(*given, "--data", data, "--overwrite") == 0
-        (scores,) = results_of(tmp_path / "scores.json")
+        assert run(*given, "--data-dir", data, "--overwrite") == 0
+        (scores,) = results_of(tmp_path / "scores.json", "classes")
         assert {key: scores[key] for key in ("top1", "top5")} == accuracy(logits, labels)
         assert scores["images"] == 6
     capsys.readouterr()
     (tmp_path / "val" / "eel").rename(tmp_path / "val" / "fox")
-    assert run(*given, "--data", tmp_path, "--overwrite") == 2
+    assert run(*given, "--data-dir", tmp_path, "--overwrite") == 2
     assert "trained for" in capsys.readouterr().err
 
 
 def test_a_float_classifier_is_explained(tmp_path, capsys):
     save_model(create_model("resnet18_cifar", width=0.125), tmp_path / "net.safetensors")
-    given = ("eval", "--dataset", "cifar100", "--data", tmp_path, "--weights", tmp_path / "net.safetensors")
+    write_cifar(tmp_path)
+    given = ("eval", "classes", "--data-dir", tmp_path, "-m", tmp_path / "net.safetensors")
     assert run(*given) == 2
     assert "metrics.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "subject"),
     [
-        (["--weights", "net.pdn"], "where are the images?"),
-        (["--data", "."], "give --model NAME or --weights FILE"),
-        (
-            ["--data", ".", "--model", "tiny", "--plot", "pr.png"],
-            "--plot is of edges (custom, bsds500, nyud, multicue, biped), and cifar100 of classes",
-        ),
+        (["-m", "bipdc-cifar100"], "--data-dir"),
+        (["--data-dir", "."], "--model"),
+        (["--data-dir", ".", "-m", "bipdc-cifar100", "--plot", "pr.png"], "--plot"),
+        (["--data-dir", ".", "-m", "tiny"], "tiny"),
+        (["--data-dir", ".", "-m", "bipdc-cifar100", "--nms-radius", "1"], "--nms-radius"),
     ],
 )
-def test_accuracy_needs_a_network_and_data(options, says, capsys, tmp_path, monkeypatch):
+def test_accuracy_needs_a_network_and_data(options, subject, capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("PIXELDIFF_DATA", raising=False)
     write_cifar(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert run("eval", "--dataset", "cifar100", *options) == 2
-    assert says in capsys.readouterr().err
+    assert run("eval", "classes", *options) == 2
+    assert subject in capsys.readouterr().err
 
 
-def test_force_scores_what_looks_inverted(folders, capsys):
+def test_what_looks_inverted_is_scored_if_allowed(folders, capsys):
     for k in range(4):
         np.save(folders / "good" / f"{k}.npy", 1 - np.load(folders / "good" / f"{k}.npy"))
-    given = ("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3, "--json", folders / "x.json")
+    given = (
+        "eval",
+        "edges",
+        folders / "good",
+        "--ground-truth",
+        folders / "truth",
+        "--thresholds",
+        3,
+        "--json",
+        folders / "x.json",
+    )
     assert run(*given) == 2
-    assert "--force if it is meant so" in capsys.readouterr().err
-    assert run(*given, "--force") == 0
+    assert "--allow-inverted" in capsys.readouterr().err
+    assert run(*given, "--allow-inverted") == 0
     (folders / "x.json").unlink()
-    assert run(*given) == 2, "what was forced before is not forced now"
+    assert run(*given) == 2, "what was allowed before is not allowed now"
     for path in sorted((folders / "truth").iterdir()):
         Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
-    assert run(*given, "--force") == 0
+    assert run(*given, "--allow-inverted") == 0
 
 
 def test_truth_without_a_boundary_is_told(folders, capsys):
     for path in sorted((folders / "truth").iterdir()):
         Image.new("L", (50, 40)).save(path)
-    assert run("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3) == 2
-    assert "no truth marks a boundary" in capsys.readouterr().err
+    assert run_edges(folders / "good", "--ground-truth", folders / "truth", "--thresholds", 3) == 2
+    assert "no label marks an edge" in capsys.readouterr().err
 
 
-def test_scores_a_network_on_own_images_and_labels(folders, rng, capsys):
+def test_scores_a_network_on_images_and_labels(folders, rng, capsys):
     (folders / "photos").mkdir()
     for k in range(4):
         image = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
         Image.fromarray(image).save(folders / "photos" / f"{k}.png")
-    pairs = f"{folders / 'photos'}:{folders / 'truth'}"
-    assert run("eval", "--model", "tiny", "--truth", pairs, "--thresholds", 3) == 0
+    pairs = ("--images", folders / "photos", "--labels", folders / "truth")
+    assert run_edges("-m", "tiny", *pairs, "--thresholds", 3) == 0
     assert "tiny" in capsys.readouterr().out
-    assert run("eval", "--model", "tiny", "--truth", folders / "truth", "--thresholds", 3) == 2
-    assert "--truth IMAGES:LABELS" in capsys.readouterr().err
+    assert run_edges("-m", "tiny", "--ground-truth", folders / "truth", "--thresholds", 3) == 2
+    assert "--images" in capsys.readouterr().err
+
+
+def test_maps_and_models_are_scored_together(images, edge_weights, tmp_path, capsys):
+    (tmp_path / "maps").mkdir()
+    detector = EdgeDetector(edge_weights, threads=1)
+    for k in range(2):
+        np.save(tmp_path / "maps" / f"{k}.npy", detector(images.with_name(f"{k}.jpg")))
+    out = tmp_path / "scores.json"
+    given = ("eval", "edges", tmp_path / "maps", "-m", edge_weights, "-m", "tiny", "--ground-truth", images)
+    given = (*given, "--allow-inverted")  # of random weights
+    assert run(*given, "--thresholds", 3, "--json", out) == 0
+    maps, network, tiny = results_of(out)
+    assert [maps["name"], network["name"], tiny["name"]] == ["maps", edge_weights.stem, "tiny"]
+    assert maps["ods"] == network["ods"] != tiny["ods"]
+    assert run(*given, "--thresholds", 3, "--limit", 1, "--json", "-") == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed[printed.index("{") :])["results"][0]["images"] == 1
+
+
+def test_a_made_up_data_set_is_scored(folders, monkeypatch, capsys):
+    """One reader and one entry; training reads the same table."""
+
+    def read(root, split):
+        return list(find_labels(root / split).values())
+
+    monkeypatch.setitem(READERS, "lines", EdgeDataset(read, "Lines", "nowhere", splits=("truth",), max_dist=0.02))
+    dataset = next(param for param in edges.params if param.name == "dataset")
+    monkeypatch.setattr(dataset, "type", click.Choice(list(READERS)))
+    given = ("eval", "edges", folders / "good", "--dataset", "lines", "--data-dir", folders, "--split", "truth")
+    assert run(*given, "--thresholds", 3, "--json", "-") == 0
+    (scores,) = json.loads(capsys.readouterr().out)["results"]
+    assert (scores["settings"]["max_dist"], scores["images"]) == (0.02, 4)
 
 
 def test_a_damaged_cache_is_scored_again(folders):
     out = folders / "good.json"
-    given = ("eval", folders / "good", "--truth", folders / "truth", "--json", out, "--thresholds", 3, "--overwrite")
+    given = (
+        "eval",
+        "edges",
+        folders / "good",
+        "--ground-truth",
+        folders / "truth",
+        "--json",
+        out,
+        "--thresholds",
+        3,
+        "--overwrite",
+    )
     assert run(*given) == 0
     before, cache = out.read_bytes(), folders / "good.json.cache"
     keys = [json.loads(line)["key"] for line in cache.read_text().splitlines()]
@@ -355,26 +457,21 @@ def test_a_damaged_cache_is_scored_again(folders):
 
 
 def test_json_on_stdout_is_all_that_is_printed(folders, capsys):
-    given = ("eval", folders / "good", "--truth", folders / "truth", "--thresholds", 3, "--json", "-")
+    given = ("eval", "edges", folders / "good", "--ground-truth", folders / "truth", "--thresholds", 3, "--json", "-")
     assert run(*given) == 0
     content = json.loads(capsys.readouterr().out)
-    assert (content["command"], content["results"][0]["name"]) == ("eval", "good")
+    assert (content["command"], content["results"][0]["name"]) == ("eval edges", "good")
     assert not list(folders.glob("*.cache"))
 
 
-def test_help_shows_the_options_of_each_task(capsys):
+def test_help_of_each_task_shows_its_options(capsys):
     assert run("eval", "--help") == 0
-    common, edges, classes = re.split(r"^Edges \(.*$|^Classes \(.*$", capsys.readouterr().out, flags=re.MULTILINE)
-    assert "--threads" in common
-    assert "--thresholds" not in common
-    assert "--thresholds" in edges
-    assert "[default: test]" in edges
-    assert "VOC: a list" not in edges
-    assert "top-1 and top-5 accuracy" in classes
-
-
-def test_maps_are_no_images_of_classes(folders, capsys):
-    assert run("eval", folders / "good", "--dataset", "cifar100", "--data", folders) == 2
-    assert "MAPS is of edges" in capsys.readouterr().err
-    assert run("eval", "--model", "tiny", "--weights", "tiny.onnx", "--truth", folders / "truth") == 2
-    assert "they exclude each other" in capsys.readouterr().err
+    assert {"edges", "classes", "faces", "objects"} <= set(capsys.readouterr().out.split())
+    shown = {}
+    for task in ("edges", "classes", "faces", "objects"):
+        assert run("eval", task, "--help") == 0
+        shown[task] = capsys.readouterr().out
+    for option in ("--model", "--data-dir", "--threads", "--json", "--corruption", "--severity", "--plot", "--limit"):
+        assert all(option in text for text in shown.values()), option
+    assert [task for task, text in shown.items() if "--thresholds" in text] == ["edges"]
+    assert [task for task, text in shown.items() if "--lists" in text] == ["faces"]

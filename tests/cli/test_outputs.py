@@ -55,9 +55,15 @@ def contents(folder):
         (["faces", "align", "photos", "-o", "photos/d.png"], "d.png"),
         (["data", "pseudo-label", "photos", "-o", "out", "--json", "photos/instances.json"], "instances.json"),
         (["data", "pseudo-label", "photos", "-o", "."], "d.png"),
-        (["eval", "photos", "--truth", "photos", "--json", "photos/instances.json"], "instances.json"),
-        (["eval", "photos", "--truth", "photos:photos/sub", "--plot", "photos/sub/d.png"], "d.png"),
-        (["robustness", "--task", "edges", "--model", "tiny", "--data", "photos", "--plot", "photos/d.png"], "d.png"),
+        (["eval", "edges", "photos", "--ground-truth", "photos", "--json", "photos/instances.json"], "instances.json"),
+        (
+            ["eval", "edges", "photos", "--images", "photos", "--labels", "photos/sub", "--plot", "photos/sub/d.png"],
+            "d.png",
+        ),
+        (
+            ["eval", "edges", "-m", "tiny", "--corruption", "fog", "--data-dir", "photos", "--plot", "photos/d.png"],
+            "d.png",
+        ),
         (["bench", "--model", "net.json", "--json", "net.json"], "net.json"),
         (["info", "net.json", "--json", "net.json"], "net.json"),
         (["export", "net.onnx", "-o", "net.onnx"], "net.onnx"),
@@ -68,7 +74,7 @@ def contents(folder):
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
 def test_an_input_is_never_replaced(here, words, names, request):
-    if "corrupt" in words or "robustness" in words:
+    if "corrupt" in words:
         pytest.importorskip("scipy")
     if words[0] in ("export", "info"):
         pytest.importorskip("torch")

@@ -3,7 +3,7 @@
 import pytest
 
 from pixeldiff.data.lists import find_root, find_within
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
 
 def test_a_data_set_is_found_as_itself_or_within(tmp_path, monkeypatch):
@@ -17,5 +17,5 @@ def test_a_data_set_is_found_as_itself_or_within(tmp_path, monkeypatch):
     monkeypatch.setenv("PIXELDIFF_DATA", str(tmp_path))
     assert find_within(None, "BSDS500", "the web") == tmp_path / "BSDS500"
     assert find_root("BSDS500", "the web") == tmp_path / "BSDS500"
-    with pytest.raises(UserError, match=r"no data folder 'NYUD'.*get it first: the web"):
+    with pytest.raises(InputError, match=r"no data folder 'NYUD'.*get it: the web"):
         find_within("NYUD", "NYUD", "the web")

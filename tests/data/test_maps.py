@@ -36,7 +36,7 @@ def test_average(tmp_path, edge_map):
         np.save(tmp_path / name / "a.npy", np.full((3, 4), value, np.float32))
     rgb, hha = find_maps(tmp_path / "rgb"), find_maps(tmp_path / "hha")
     np.testing.assert_allclose(average(rgb, hha)["a"].load(), np.full((3, 4), 0.3), rtol=1e-6)
-    with pytest.raises(UserError, match="1 maps are in one"):
+    with pytest.raises(UserError, match="1 maps are only in one"):
         average(rgb, {**hha, "b": FileMap(tmp_path / "b.npy")})
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_map_is_refused(tmp_path, array, words):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UserError, match="no folder of maps"):
         find_maps(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="holds no maps"):
+    with pytest.raises(UserError, match="has no maps"):
         find_maps(tmp_path)
     for name in ("a.npy", "a.png", "a.mat"):
         (tmp_path / name).write_bytes(b"damaged")

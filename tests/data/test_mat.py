@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pixeldiff.data import mat
+from pixeldiff.data.edges import read_bsds
 from pixeldiff.data.mat import read_mat, write_mat
-from pixeldiff.data.truth import read_bsds
 from pixeldiff.errors import UserError
 from tests.extras import optional
 
@@ -208,7 +208,7 @@ def test_files_that_cannot_be_opened(tmp_path):
 def test_a_bsds_file_of_something_else_is_refused(tmp_path, rng):
     for k, variables in enumerate(({"groundTruth": "text"}, {"groundTruth": np.eye(3)}, nested(rng))):
         (tmp_path / f"{k}.mat").write_bytes(saved(variables))
-        with pytest.raises(UserError, match="is not BSDS truth"):
+        with pytest.raises(UserError, match="is not a BSDS label"):
             read_bsds(tmp_path / f"{k}.mat")
 
 

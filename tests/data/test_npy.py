@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pixeldiff.data.npy import read_npy
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
 
 def saved(array):
@@ -44,36 +44,37 @@ def test_headers_of_other_writers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    "content",
     [
-        (saved(np.array([{}, 1], object)), "Python objects, which can run any code"),
-        (saved(np.zeros(3, [("a", "f4")])), "plain numbers"),
-        (saved(np.zeros((3, 4)))[:-1], "95 bytes for 3x4 numbers of 8"),
-        (saved(np.zeros((3, 4))) + b"x", "97 bytes for 3x4"),
-        (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000000), }"), "0 bytes for"),
-        (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 999999999999999999), }"), "beyond reason"),
-        (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1," * 99 + "), }", bytes(8)), "beyond"),
-        (with_header("{'descr': '<f9', 'fortran_order': False, 'shape': (), }", bytes(9)), "unknown type '<f9'"),
-        (with_header("{'descr': '|S0', 'fortran_order': False, 'shape': (9,), }"), "unknown type"),
-        (with_header("(" * 5000), "its header"),
-        (with_header("-" * 9000), "its header"),
-        (with_header("{'descr': '<f8'"), "its header"),
-        (saved(np.zeros(3))[:20], "its header"),
-        (b"\x93NUMPY\x09\0", "does not begin"),
-        (b"", "does not begin"),
+        saved(np.array([{}, 1], object)),
+        saved(np.zeros(3, [("a", "f4")])),
+        saved(np.zeros((3, 4)))[:-1],
+        saved(np.zeros((3, 4))) + b"x",
+        with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000000), }"),
+        with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 999999999999999999), }"),
+        with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1," * 99 + "), }", bytes(8)),
+        with_header("{'descr': '<f9', 'fortran_order': False, 'shape': (), }", bytes(9)),
+        with_header("{'descr': '|S0', 'fortran_order': False, 'shape': (9,), }"),
+        with_header("(" * 5000),
+        with_header("-" * 9000),
+        with_header("{'descr': '<f8'"),
+        saved(np.zeros(3))[:20],
+        b"\x93NUMPY\x09\0",
+        b"",
     ],
 )
-def test_damage_is_one_sentence(tmp_path, content, says):
+def test_damage_is_one_sentence(tmp_path, content):
     path = tmp_path / "a.npy"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=says) as refused:
+    with pytest.raises(InputError, match=r"a\.npy") as refused:
         read_npy(path)
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
 
 
 def test_files_that_cannot_be_opened(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere.npy"):
-        with pytest.raises(UserError, match="check the name"):
+        with pytest.raises(InputError, match="check the name"):
             read_npy(path)
 
 
@@ -84,5 +85,5 @@ def test_mutated_files_are_read_or_refused(tmp_path, rng):
         for place in rng.integers(0, 100, rng.integers(1, 4)):
             content[place] = rng.choice(np.frombuffer(b"0123456789<>|fiuOSUV(){},' \0\xff", np.uint8))
         (tmp_path / "a.npy").write_bytes(content)
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(InputError):
             read_npy(tmp_path / "a.npy")

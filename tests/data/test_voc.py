@@ -118,7 +118,7 @@ def test_a_network_has_its_own_order_of_classes(tmp_path):
         ("<xmax>40<", "<xmax><", "p0.xml has no number in <bndbox><xmax>"),
         ("</annotation>", "", "p0.xml is not readable XML"),
         ("<annotation>", "<!DOCTYPE a [<!ENTITY b 'c'>]><annotation>", "p0.xml defines words of its own"),
-        ("p0.png", "p9.png", "train.txt names 1 files that are not there: .*p9.png"),
+        ("p0.png", "p9.png", "train.txt names 1 files that do not exist: .*p9.png"),
     ],
 )
 def test_faults_of_an_annotation(tmp_path, old, new, says):
@@ -145,7 +145,7 @@ def test_a_box_may_reach_a_pixel_beyond_the_border(tmp_path):
         (lambda c: c["annotations"][0].update(bbox=[70, 5, 9, 9]), "annotation 0 has a box outside of its image"),
         (lambda c: c["annotations"][0].update(bbox="here"), "is not of COCO's format"),
         (lambda c: c["images"][0].update(width=10**400), "is not of COCO's format"),
-        (lambda c: c["images"][1].update(file_name="gone.png"), "names 1 files that are not there: .*gone.png"),
+        (lambda c: c["images"][1].update(file_name="gone.png"), "names 1 files that do not exist: .*gone.png"),
         (lambda c: c.pop("categories"), "is not of COCO's format, with images, annotations and categories"),
         (lambda c: c["images"].clear() or c["annotations"].clear(), "names no images"),
     ],

@@ -1,5 +1,6 @@
-"""A network for faces over pairs: vectors of images and videos, scores, and the command."""
+"""Face verification on pairs: vectors of images and videos, scores, and the command."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,7 +9,8 @@ from PIL import Image
 
 from pixeldiff.cli import main
 from pixeldiff.data.faces import read_pairs
-from pixeldiff.evaluation.faces import cosines, embed_items
+from pixeldiff.evaluation.benchmark import Model, evaluate
+from pixeldiff.evaluation.faces import FaceBenchmark, limit_pairs
 from tests.extras import NEEDS_TORCH
 
 
@@ -41,20 +43,43 @@ def folder(tmp_path):
 
 def test_pairs_are_scored_and_images_without_a_face_count(folder):
     pairs = read_pairs("pairs", folder)
-    heard = []
-    vectors, whole = embed_items(Brightness(), pairs.items, 2, heard.append)
-    assert (whole, sum(heard), vectors.shape) == (1, 5, (5, 3))
-    scores = cosines(vectors, pairs)
+    benchmark, steps = FaceBenchmark(pairs, Brightness().find), []
+    counts = evaluate(benchmark, [Model("m", Brightness())], threads=2, advance=steps.append)["m"]
+    scores = benchmark.cosines(counts)
+    assert (benchmark.summarize(counts)["without_face"], sum(steps), len(counts)) == (1, 5, 5)
     assert scores[pairs.same].min() > 0.98
     assert scores[~pairs.same].max() < 0.3
 
 
 def test_a_video_is_the_mean_of_its_frames(folder):
+    pairs = read_pairs("pairs", folder)
     frames = tuple(folder / f"{name}.png" for name in "ac")
-    (video, one), _ = embed_items(Brightness(), (frames, frames[:1]), 1)
+    videos = dataclasses.replace(pairs, items=(frames, frames[:1]))
+    (video, _), (one, _) = evaluate(FaceBenchmark(videos, Brightness().find), [Model("m", Brightness())])["m"]
     both = Brightness().embed(np.stack([np.asarray(Image.open(frame)) for frame in frames])).mean(0)
     np.testing.assert_allclose(video, both / np.linalg.norm(both), rtol=1e-6)
     assert one[0] > 0.99
+
+
+def test_aligned_faces_are_corrupted_and_kept(folder):
+    pytest.importorskip("scipy")
+    from pixeldiff.evaluation.corruptions import corrupt
+
+    found = []
+    pairs = read_pairs("pairs", folder)
+    benchmark = FaceBenchmark(pairs, lambda image: found.append(1) or Brightness().find(image), keep_faces=True)
+    for condition in (("fog", 1), ("fog", 5)):
+        sample = benchmark.load(0, condition, 7)
+        photo = np.asarray(Image.open(pairs.items[0][0]))
+        np.testing.assert_array_equal(sample.faces[0], corrupt(photo, condition[1], "fog", seed=7))
+    assert found == [1]
+
+
+def test_a_limit_keeps_pairs_of_each_fold_and_kind(folder):
+    pairs = read_pairs("pairs", folder)
+    limited = limit_pairs(pairs, 1)
+    assert [int(limited.same[limited.folds == fold].sum()) for fold in np.unique(pairs.folds)] == [1, 1]
+    assert limit_pairs(pairs, None) is pairs
 
 
 @NEEDS_TORCH
@@ -66,7 +91,7 @@ def test_the_command_scores_a_file_and_draws_its_curve(folder, tmp_path_factory,
     (folder / "pairs.txt").write_text("a.png b.png 1\na.png c.png 0\nc.png d.png 1\nb.png d.png 0\n")
     out = tmp_path_factory.mktemp("out")
     pack_model(create_model("sphereface20_bipdc", width=0.125, embedding=4), out / "face.pdn")
-    words = ["eval", "--weights", str(out / "face.pdn"), "--dataset", "pairs", "--data", str(folder), "--json"]
+    words = ["eval", "faces", "-m", str(out / "face.pdn"), "--dataset", "pairs", "--data-dir", str(folder), "--json"]
     assert run([*words, str(out / "x.json"), "--plot", str(out / "roc.png")]) == 0
     assert "accuracy (%)" in capsys.readouterr().out
     (result,) = json.loads((out / "x.json").read_text())["results"]
@@ -74,7 +99,7 @@ def test_the_command_scores_a_file_and_draws_its_curve(folder, tmp_path_factory,
     assert (result["pairs"], result["folds"], result["without_face"]) == (4, 2, 0)
     assert Image.open(out / "roc.png").size == (1100, 1100)
     for changed, said in (
-        (["--data", str(out)], "no pairs.txt in"),
+        (["--data-dir", str(out)], "no pairs.txt in"),
         (["--plot", str(out / "roc.gif")], "cannot plot to 'roc.gif'"),
         (["--plot", str(out / "roc.png")], "roc.png"),
     ):
@@ -82,4 +107,4 @@ def test_the_command_scores_a_file_and_draws_its_curve(folder, tmp_path_factory,
         assert said in capsys.readouterr().err
     (folder / "d.png").unlink()
     assert run([*words, "-"]) == 2
-    assert "names 1 images that are not there" in capsys.readouterr().err
+    assert "d.png" in capsys.readouterr().err

@@ -19,10 +19,13 @@ from numpy.typing import NDArray
 from PIL import Image, features
 
 from pixeldiff import image, weights
-from pixeldiff.data import maps, truth, voc
+from pixeldiff.data import edges, maps, voc
 from pixeldiff.data.cifar import read_cifar100
 from pixeldiff.data.faces import read_pairs
 from pixeldiff.data.landmarks import read_landmarks
+from pixeldiff.evaluation import robustness
+from pixeldiff.evaluation.classes import PublishedCifarC
+from pixeldiff.evaluation.robustness import Results, conditions
 from pixeldiff.export.onnx import export_onnx
 from pixeldiff.export.packed import pack_model
 from pixeldiff.inference.classes import Classifier
@@ -33,9 +36,6 @@ from pixeldiff.models import saving as checkpoint
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
 from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
-from pixeldiff.robustness import report
-from pixeldiff.robustness.classes import PublishedCifarC
-from pixeldiff.robustness.results import Results, conditions
 from pixeldiff.training import recipe
 from pixeldiff.training.recipe_file import read_file
 from pixeldiff.training.tasks.edge_sources import list_pairs, read_label_shares, read_soft
@@ -101,7 +101,7 @@ def _images() -> dict[str, Format]:
     found = {
         n: Format(f"case.{n}", files, (image.read, image.read_stored, image.read_indices)) for n, files in seeds.items()
     }
-    readers = (image.read, maps.read_map, truth.read_label, read_label_shares, read_soft)
+    readers = (image.read, maps.read_map, edges.read_mask, read_label_shares, read_soft)
     png = (*_saved("PNG", "RGB", "RGBA", "L", "LA", "P", "1", "I;16"), *_saved("PNG", "RGB", exif=exif, **animated))
     return found | {"png": Format("case.png", png, readers, mutate.png, 40)}
 
@@ -137,14 +137,14 @@ def _matlab() -> dict[str, Format]:
             files.append(io.BytesIO())
             savemat(files[-1], content, do_compression=compressed)
     seeds = tuple(file.getvalue() for file in files)
-    return {"mat": Format("case.mat", seeds, (maps.read_map, truth.read_bsds, read_label_shares), mutate.mat, 60)}
+    return {"mat": Format("case.mat", seeds, (maps.read_map, edges.read_bsds, read_label_shares), mutate.mat, 60)}
 
 
 def _texts() -> dict[str, Format]:
     (png,) = _saved("PNG", "L")
     beside = {"a.png": png, "b.png": png}
     rows = b"a.png b.png\nb.png a.png 0.5\n"
-    readers = (truth.find_ground_truth, lambda p: list_pairs(p.parent, p.name))
+    readers = (edges.find_labels, lambda p: list_pairs(p.parent, p.name))
     results = Results("edges", "d", 3, 0, {"tiny": "0"}, {("tiny", ("fog", 1)): {"ods": 0.5, "ois": 0.5}})
     card = {"name": "tiny", "license": "MIT", "scores": {"ODS": 0.7}, "sha256": {".onnx": "0"}}
     table = b"""task = "edges"\nseed = 1\n[model]\nname = "tiny"\nwidth = 8\n[data]\nroot = "r"\nsources = ["train"]
@@ -235,8 +235,8 @@ def _resume(path: Path) -> None:
     """A run that goes on, to its table."""
     run = Results("edges", "d", 3, 0, {"tiny": "0", "small": "1"}).resume(path)
     grid = conditions(("fog",), (1,))
-    report.table(run, ["tiny", "small"], grid)
-    report.comparisons(run, ["tiny", "small"], grid)
+    robustness.table(run, ["tiny", "small"], grid)
+    robustness.compare(run, ["tiny", "small"], grid)
 
 
 def _describe(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""ObjectDetector and what is drawn: pixels of the original, any source, suppression by its definition."""
+"""ObjectDetector and what is drawn: pixels of the original, any source, the best boxes first."""
 
 import io
 
@@ -8,30 +8,17 @@ from PIL import Image
 
 from pixeldiff.errors import UserError
 from pixeldiff.image import load, load_near, reduce
-from pixeldiff.inference.objects import OVERLAP, ObjectDetector, choose, fit, suppress
+from pixeldiff.inference.objects import ObjectDetector, choose, fit
 from pixeldiff.jobs.bench import synthetic_image
 from pixeldiff.metrics.objects import Detections
 from pixeldiff.render.detections import color_of, draw
 from tests.references.box_network import write_detector
-from tests.references.objects import iou
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     pytest.importorskip("torch")
     return write_detector(tmp_path_factory.mktemp("network"))
-
-
-def test_suppression_is_that_of_the_definition(rng):
-    corner = rng.uniform(0, 40, (80, 2))
-    boxes = np.concatenate([corner, corner + rng.uniform(4, 30, (80, 2))], 1).astype(np.float32)
-    labels = rng.integers(0, 3, 80)
-    kept = []
-    for k in range(80):
-        if not any(labels[j] == labels[k] and iou(boxes[j], boxes[k]) > OVERLAP for j in kept):
-            kept.append(k)
-    assert suppress(boxes, labels).tolist() == kept
-    assert suppress(boxes[:0], labels[:0]).tolist() == []
 
 
 def test_the_best_come_first(rng):

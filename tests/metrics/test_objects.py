@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pixeldiff.errors import UserError
-from pixeldiff.metrics.objects import Detections, GroundTruth, Matches, as_json, overlaps
-from tests.references.objects import coco_scores, iou, voc_ap
+from pixeldiff.metrics.objects import Detections, GroundTruth, Matches, as_json
+from tests.references.objects import coco_scores, voc_ap
 
 CLASSES = 4
 
@@ -41,12 +41,6 @@ def matched(images):
 def images():
     rng = np.random.default_rng(0)
     return [random_image(rng) for _ in range(60)]
-
-
-def test_overlaps_are_those_of_the_definition(images):
-    found, truth = images[3]
-    expected = [[iou(a, b) for b in truth.boxes] for a in found.boxes]
-    np.testing.assert_allclose(overlaps(found.boxes, truth.boxes), np.array(expected).reshape(len(found.boxes), -1))
 
 
 def test_voc_is_that_of_the_definition(images):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff import _native
-from pixeldiff.data.truth import find_ground_truth
+from pixeldiff.data.edges import find_labels
 from tests.extras import optional
 from tests.references import matching as reference
 
@@ -73,10 +73,10 @@ def test_counts_do_not_depend_on_the_other_thresholds(rng):
 
 def test_real_maps_equal_scipy(data):
     bench = data / "bsds-bench"
-    truths = find_ground_truth(bench / "groundTruth")
+    truths = find_labels(bench / "groundTruth")
     for name in sorted(truths)[:2]:
         field = np.array(Image.open(bench / "png" / f"{name}.png"))
-        masks = truths[name].load()[:2]
+        masks = truths[name].masks()[:2]
         radius = 0.0075 * float(np.hypot(*field.shape))
         levels = [43, 128]
         got = np.array(_native.count_boundary(field, levels, True, np.stack(masks).view(np.uint8), radius)).T

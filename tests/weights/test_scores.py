@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from pixeldiff import Classifier, EdgeDetector, FaceEmbedder, ObjectDetector, evaluate_edges
+from pixeldiff.data.edges import find_labels
 from pixeldiff.data.faces import read_pairs
-from pixeldiff.data.truth import find_ground_truth
 from pixeldiff.data.voc import list_objects
-from pixeldiff.evaluation.faces import cosines, embed_items
-from pixeldiff.evaluation.objects import SCORED
-from pixeldiff.metrics.faces import auc
+from pixeldiff.evaluation.benchmark import Model, evaluate
+from pixeldiff.evaluation.faces import FaceBenchmark
+from pixeldiff.evaluation.objects import MIN_SCORE
 from pixeldiff.metrics.objects import GroundTruth, Matches
 
 ODS = {"tiny": 0.7790, "tiny-l": 0.7727, "small": 0.7830, "basic": 0.7880}
@@ -31,9 +31,9 @@ def test_ods_of_ten_images(name: str, data: Path) -> None:
     detector = EdgeDetector(name, threads=1)
     images = sorted((data / "BSDS500/images/test").glob("*.jpg"))[:10]
     maps = {path.stem: detector(path, max_size=None) for path in images}
-    truth = find_ground_truth(data / "BSDS500/groundTruth/test")
+    truth = find_labels(data / "BSDS500/groundTruth/test")
     result = evaluate_edges(maps, {name: truth[name] for name in maps})
-    assert f"{result.summary.ods:.4f}" == f"{ODS[name]:.4f}"
+    assert f"{result.ods:.4f}" == f"{ODS[name]:.4f}"
 
 
 @pytest.mark.parametrize("name", TOP1)
@@ -52,9 +52,11 @@ def test_auc_of_sixty_pairs(name: str, data: Path) -> None:
         pytest.skip("needs the extra faces")
     pairs = read_pairs("lfw", data / "faces/lfw")
     pairs = pairs.take(np.arange(0, 6000, 100))
-    vectors, whole = embed_items(FaceEmbedder(name, threads=1), pairs.items, 1)
-    assert whole == 0
-    assert f"{auc(cosines(vectors, pairs), pairs.same):.4f}" == f"{AUC[name]:.4f}"
+    embedder = FaceEmbedder(name, threads=1)
+    benchmark = FaceBenchmark(pairs, embedder.find)
+    scores = benchmark.summarize(evaluate(benchmark, [Model(name, embedder)])[name])
+    assert scores["without_face"] == 0
+    assert f"{scores['auc']:.4f}" == f"{AUC[name]:.4f}"
 
 
 @pytest.mark.parametrize("name", MAP50)
@@ -63,5 +65,5 @@ def test_map_of_fifty_images(name: str, data: Path) -> None:
     detector = ObjectDetector(name, threads=1)
     matches = Matches(len(detector.labels))
     for own in list_objects(data / "voc2012", "val", detector.labels).images[::20]:
-        matches.add(detector(own.image, SCORED), GroundTruth(own.boxes, own.labels, own.ignored))
+        matches.add(detector(own.image, MIN_SCORE), GroundTruth(own.boxes, own.labels, own.ignored))
     assert f"{matches.summary().map50:.2f}" == f"{MAP50[name]:.2f}"

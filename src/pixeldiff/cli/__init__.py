@@ -28,14 +28,13 @@ COMMANDS: dict[str, str] = {
     "faces": "Align faces, compare two, search a folder.",
     "models": "The pretrained models.",
     "bench": "Latency, throughput and memory on this machine.",
-    "eval": "Score edge maps or a network: ODS, OIS, AP, R50; top-1, top-5.",
+    "eval": "Score models or edge maps on data sets, clean or corrupted.",
     "train": "Train a network from a recipe.",
     "recipes": "The shipped recipes and the numbers they are for.",
     "data": "Pseudo-labels, corrupted images, data sets in other layouts.",
     "info": "Model card, license, parameters, operations and memory of a network.",
     "analyze": "Patterns and frequencies that a binary network has learned.",
     "export": "Turn weights into a file that runs without torch.",
-    "robustness": "Score networks on corrupted images: the two tables of the paper.",
 }
 
 

@@ -23,7 +23,6 @@ OUTPUTS = {
     "output": "-o",
     "json_target": "--json",
     "plot": "--plot",
-    "plot_path": "--plot",
     "per_image": "--per-image",
     "text_files": "--text-files",
     "embeddings": "",  # inference/face_index.py replaces only files of its own kind

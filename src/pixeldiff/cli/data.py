@@ -55,7 +55,7 @@ def corrupt(inputs: tuple[str, ...], corruption: str, severity: int, seed: int, 
     if some images failed.
     """
     try:
-        from pixeldiff.robustness.corrupt_images import CorruptImages, is_result
+        from pixeldiff.evaluation.corrupt_images import CorruptImages, is_result
     except ImportError as error:
         raise MissingExtra("robustness", "data corrupt", error.name) from error
     operation = CorruptImages(corruption, severity, seed)

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
 CLASSES = 100
 SIDE = 32
 SPLITS = ("train", "test")
+FOLDER = "cifar-100-python"
 ORIGIN = "https://www.cs.toronto.edu/~kriz/cifar.html (cifar-100-python.tar.gz)"
 
 _ALLOWED = {
@@ -58,18 +59,18 @@ def read_cifar100(root: str | Path, split: str) -> Cifar:
     """A split from the folder itself or from the folder that holds cifar-100-python."""
     folder = next((f for f in (Path(root), Path(root) / "cifar-100-python") if (f / "meta").is_file()), None)
     if folder is None:
-        raise UserError(f"{root} is not CIFAR-100: no cifar-100-python folder with train, test and meta; {ORIGIN}")
+        raise InputError(f"{root} is not CIFAR-100: no cifar-100-python folder with train, test and meta; {ORIGIN}")
     if split not in SPLITS:
-        raise UserError(f"CIFAR-100 has the splits {' and '.join(SPLITS)}, got {split!r}")
+        raise InputError(f"CIFAR-100 has the splits {' and '.join(SPLITS)}, got {split!r}")
     table, meta = _read(folder / split), _read(folder / "meta")
     data, labels = np.asarray(table.get("data")), np.asarray(table.get("fine_labels"))
     if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3 * SIDE * SIDE or len(data) != labels.size:
-        raise UserError(f"{folder / split} does not hold N x 3072 bytes and N labels, got {data.dtype} {data.shape}")
+        raise InputError(f"{folder / split} does not hold N x 3072 bytes and N labels, got {data.dtype} {data.shape}")
     if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= CLASSES:
-        raise UserError(f"{folder / split} has labels outside 0..{CLASSES - 1}; unpack the archive again")
+        raise InputError(f"{folder / split} has labels outside 0..{CLASSES - 1}; unpack the archive again")
     names = tuple(n.decode() if isinstance(n, bytes) else str(n) for n in meta.get("fine_label_names", ()))
     if len(names) != CLASSES:
-        raise UserError(f"{folder / 'meta'} names {len(names)} classes, not {CLASSES}")
+        raise InputError(f"{folder / 'meta'} names {len(names)} classes, not {CLASSES}")
     images = np.ascontiguousarray(data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
     return Cifar(images, labels.astype(np.int64), names)
 
@@ -78,7 +79,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         table = _Restricted(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises whatever it happens to hit
-        raise UserError(f"{path} is not a readable CIFAR-100 file ({error}); unpack the archive again") from error
+        raise InputError(f"{path} is not a readable CIFAR-100 file ({error}); unpack the archive again") from error
     if not isinstance(table, dict):
-        raise UserError(f"{path} is not a CIFAR-100 file: it holds a {type(table).__name__}, not a table")
+        raise InputError(f"{path} is not a CIFAR-100 file: it holds a {type(table).__name__}, not a table")
     return {k.decode() if isinstance(k, bytes) else str(k): v for k, v in table.items()}

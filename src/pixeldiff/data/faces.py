@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.data.lists import find_root, list_columns, list_images, read_list, shortened, visible
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.image import SUFFIXES
 
 FOLDS = 10
@@ -65,7 +65,7 @@ class Pairs:
         """Those of some folds."""
         chosen = np.isin(self.folds, folds)
         if not chosen.any():
-            raise UserError(f"there is no fold {', '.join(map(str, folds))}; there are {_numbers(self.folds)}")
+            raise InputError(f"there is no fold {', '.join(map(str, folds))}; there are {_numbers(self.folds)}")
         return self.take(np.flatnonzero(chosen))
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
@@ -102,7 +102,7 @@ def find_people(roots: Sequence[str | Path], leave_out: Iterable[str] = ()) -> P
     people = [(name, images) for folder, name in folders if (images := _images_below(folder))]
     if len(people) < 2:
         told = " and ".join(map(str, roots))
-        raise UserError(f"{told} holds images of {len(people)} people, training takes two at least: a folder each")
+        raise InputError(f"{told} holds images of {len(people)} people, training takes two at least: a folder each")
     labels = [label for label, (_, images) in enumerate(people) for _ in images]
     files = tuple(file for _, images in people for file in images)
     return People(files, np.array(labels, np.int64), tuple(name for name, _ in people))
@@ -146,10 +146,10 @@ class _Collector:
 
     def pairs(self, origin: str) -> Pairs:
         if not self.rows:
-            raise UserError(f"{self.source} lists no pairs; get it again: {origin}")
+            raise InputError(f"{self.source} lists no pairs; get it again: {origin}")
         left, right, same, folds = (np.array(column) for column in zip(*self.rows, strict=True))
         if same.all() or not same.any():
-            raise UserError(
+            raise InputError(
                 f"{self.source} has pairs of {'one person' if same.all() else 'two people'} only; both count"
             )
         return Pairs(tuple(self.items), left, right, same, folds)
@@ -165,7 +165,7 @@ def read_pairs(dataset: str, data: str | Path, lists: str | Path | None = None, 
     found = READERS[dataset](root, root if lists is None else find_root(lists, origin), dataset)
     pairs = found.pairs(origin)
     if found.missing and (not incomplete or len(found.missing) == len(found.items)):
-        raise UserError(
+        raise InputError(
             f"{found.source} names {len(found.missing)} images that are not there: {shortened(found.missing, 3)}; "
             f"get them: {origin}"
         )
@@ -177,7 +177,7 @@ def _the_list(folder: Path, name: str, dataset: str) -> Path:
     for place in (folder, folder / "Protocol", folder.parent):
         if (place / name).is_file():
             return place / name
-    raise UserError(
+    raise InputError(
         f"no {name} in {folder}; it belongs to {ORIGINS[dataset]}; if it lies elsewhere give --lists FOLDER"
     )
 
@@ -202,13 +202,13 @@ def _lines(path: Path) -> list[tuple[str, list[str]]]:
 
 def _count(where: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UserError(f"{where}: {text[:40]!r} is no number")
+        raise InputError(f"{where}: {text[:40]!r} is no number")
     return int(text)
 
 
 def _flag(where: str, text: str) -> bool:
     if text not in ("0", "1"):
-        raise UserError(f"{where}: a pair ends in 1 (one person) or 0 (two), not {text[:40]!r}")
+        raise InputError(f"{where}: a pair ends in 1 (one person) or 0 (two), not {text[:40]!r}")
     return text == "1"
 
 
@@ -216,15 +216,15 @@ def _lfw(root: Path, lists: Path, dataset: str) -> _Collector:
     source = _the_list(lists, "pairs.txt", dataset)
     (where, head), *rows = _lines(source) or [("", [])]
     if len(head) not in (1, 2):
-        raise UserError(f"{source} does not begin with the number of folds and pairs, as LFW's does")
+        raise InputError(f"{source} does not begin with the number of folds and pairs, as LFW's does")
     size = _count(where, head[-1])
     folds = _count(where, head[0]) if len(head) == 2 else 1
     if len(rows) != 2 * folds * size:
-        raise UserError(f"{source} has {len(rows)} pairs, its first line says {2 * folds * size}; get it again")
+        raise InputError(f"{source} has {len(rows)} pairs, its first line says {2 * folds * size}; get it again")
     found = _Collector(source)
     for k, (where, columns) in enumerate(rows):
         if len(columns) not in (3, 4):
-            raise UserError(f"{where}: a pair is 'name number number' or 'name number name number'")
+            raise InputError(f"{where}: a pair is 'name number number' or 'name number name number'")
         first, second = columns[0], columns[-2] if len(columns) == 4 else columns[0]
         one, two = (
             root / name / f"{name}_{_count(where, number):04}.jpg"
@@ -247,7 +247,7 @@ def _cfp(root: Path, lists: Path, dataset: str) -> _Collector:
             for where, columns in _lines(folder / name):
                 numbers = [_count(where, number) for number in "".join(columns).split(",")]
                 if len(numbers) != 2 or not all(n in listed[kind] for n, kind in zip(numbers, kinds, strict=True)):
-                    raise UserError(f"{where}: a pair is 'number,number' of Pair_list_{kinds[0]} and _{kinds[1]}.txt")
+                    raise InputError(f"{where}: a pair is 'number,number' of Pair_list_{kinds[0]} and _{kinds[1]}.txt")
                 one, two = (listed[kind][number] for number, kind in zip(numbers, kinds, strict=True))
                 found.add(one, two, same, fold, _image)
     return found
@@ -257,7 +257,7 @@ def _cfp_list(source: Path, images: Path) -> dict[int, Path]:
     """Number -> image: the last three parts of the path, <person>/{frontal,profile}/NN.jpg."""
     rows = _lines(source)
     if wrong := next((where for where, columns in rows if len(columns) != 2), None):
-        raise UserError(f"{wrong}: a line is 'number path'")
+        raise InputError(f"{wrong}: a line is 'number path'")
     return {_count(where, number): images.joinpath(*Path(path).parts[-3:]) for where, (number, path) in rows}
 
 
@@ -270,7 +270,7 @@ def _ytf(root: Path, lists: Path, dataset: str) -> _Collector:
         if not line.strip() or (number == 1 and not columns[0].isdigit()):
             continue  # the names of the columns
         if len(columns) != 5:
-            raise UserError(f"{where}: a pair is 'split, first video, second video, svm label, is same'")
+            raise InputError(f"{where}: a pair is 'split, first video, second video, svm label, is same'")
         one, two = (videos / name for name in columns[1:3])
         found.add(one, two, _flag(where, columns[4]), _count(where, columns[0]), _frames)
     return found
@@ -281,7 +281,7 @@ def _two_lines(root: Path, lists: Path, dataset: str) -> _Collector:
     images = next((root / name for name in ("aligned images", "images") if (root / name).is_dir()), root)
     rows = _lines(source)
     if len(rows) % 2 or any(len(columns) != 2 for _, columns in rows):
-        raise UserError(f"{source} does not have two lines 'image label' for each pair; get it again")
+        raise InputError(f"{source} does not have two lines 'image label' for each pair; get it again")
     names = [
         (where, first[0], second[0], first[1])
         for (where, first), (_, second) in zip(rows[::2], rows[1::2], strict=True)
@@ -295,7 +295,7 @@ def _own(root: Path, lists: Path, dataset: str) -> _Collector:
     if rows and all(column.isdigit() for column in rows[0][1]):
         return _lfw(root, lists, dataset)
     if wrong := next((where for where, columns in rows if len(columns) != 3), None):
-        raise UserError(f"{wrong}: a pair is 'image image 1' (one person) or 'image image 0' (two)")
+        raise InputError(f"{wrong}: a pair is 'image image 1' (one person) or 'image image 0' (two)")
     return _in_folds(source, root, [(where, *columns) for where, columns in rows])  # type: ignore[misc]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.data.lists import read_list
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
 Points = NDArray[np.float64]
 _HEADING = 2  # lines
@@ -26,7 +26,7 @@ def read_landmarks(path: Path) -> dict[str, Points]:
     text = read_list(path)
     rows = _from_json(text, path) if text.lstrip().startswith("{") else _from_lines(text, path)
     if not rows:
-        raise UserError(f"{path} names no image; a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
+        raise InputError(f"{path} names no image; a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
     return rows
 
 
@@ -39,7 +39,7 @@ def _from_json(text: str, path: Path) -> dict[str, Points]:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON ({error}); it is {{name: five points}}") from error
+        raise InputError(f"{path} is not JSON ({error}); it is {{name: five points}}") from error
     return {_name(name, path): _points(value, f"{path}: {name[:99]}") for name, value in table.items()}
 
 
@@ -54,13 +54,13 @@ def _from_lines(text: str, path: Path) -> dict[str, Points]:
         if len(values) == 10:
             rows[_name(columns[0], path)] = _points(values, f"{path}, line {number}")
         elif columns and number > _HEADING:
-            raise UserError(f"{path}, line {number}: a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
+            raise InputError(f"{path}, line {number}: a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
     return rows
 
 
 def _name(given: str, path: Path) -> str:
     if not given or "\0" in given or not PurePosixPath(given).name:
-        raise UserError(f"{path} has {given[:99]!r} for the name of an image")
+        raise InputError(f"{path} has {given[:99]!r} for the name of an image")
     return name_of(given)
 
 
@@ -68,9 +68,9 @@ def _points(value: Any, where: str) -> Points:
     try:
         points = np.array(value, np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise UserError(f"{where}: five points are x and y each; this is something else") from error
+        raise InputError(f"{where}: five points are x and y each; this is something else") from error
     if points.size != 10 or points.ndim > 2 or not (abs(points) < 1e6).all():  # nan fails, too
-        raise UserError(
+        raise InputError(
             f"{where}: {points.size / 2:g} points; give five of x and y in pixels: eyes, nose, mouth corners"
         )
     return points.reshape(5, 2)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, OutputError
 
 LIMIT = 2**29  # bytes: of a file, and of what is unpacked and converted from it
 MATRICES = 10**5  # in one file; each costs memory beyond its bytes
@@ -55,22 +55,22 @@ def read_mat(source: Path | bytes) -> dict[str, Any]:
     else:
         name, content = str(source), _content(source)
     if content[:4] == b"\x89HDF" or content[512:516] == b"\x89HDF" or content.startswith(b"MATLAB 7.3"):
-        raise UserError(f"{name} is a MATLAB v7.3 file; save it again with -v7")
+        raise InputError(f"{name} is a MATLAB v7.3 file; save it again with -v7")
     try:
         return _Reader(content).variables()
     except _DamageError as error:
-        raise UserError(f"{name} is not a readable .mat file ({error}); copy or save it again") from error
-    except UserError as error:
-        raise UserError(f"{name} {error}") from error
+        raise InputError(f"{name} is not a readable .mat file ({error}); copy or save it again") from error
+    except InputError as error:
+        raise InputError(f"{name} {error}") from error
 
 
 def _content(path: Path) -> bytes:
     try:
         if path.stat().st_size > LIMIT:
-            raise UserError(f"{path} is larger than {LIMIT >> 20} MB; save the variables that matter on their own")
+            raise InputError(f"{path} is larger than {LIMIT >> 20} MB; save the variables that matter on their own")
         return path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path} is not a readable .mat file ({error.strerror}); check the name") from error
+        raise InputError(f"{path} is not a readable .mat file ({error.strerror}); check the name") from error
 
 
 class _Reader:
@@ -79,11 +79,11 @@ class _Reader:
         mark = content[126:128]
         if mark not in (b"IM", b"MI"):
             if len(content) >= 4 and 0 in content[:4]:  # where level 5 has text
-                raise UserError("is no MATLAB level-5 file, perhaps one of version 4; save it again with -v7")
+                raise InputError("is no MATLAB level-5 file, perhaps one of version 4; save it again with -v7")
             raise _DamageError("it does not begin as MATLAB files do")
         self.order = "<" if mark == b"IM" else ">"
         if (version := struct.unpack(f"{self.order}H", content[124:126])[0]) != 0x100:
-            raise UserError(f"is a MATLAB file of version {version:#x}; save it again with -v7")
+            raise InputError(f"is a MATLAB file of version {version:#x}; save it again with -v7")
         self.pair = struct.Struct(f"{self.order}II")
         self.dtypes = {code: np.dtype(self.order + kind) for code, kind in _TYPES.items()}
 
@@ -135,13 +135,13 @@ class _Reader:
     def spend(self, size: int) -> None:
         self.room -= size
         if self.room < 0:
-            raise UserError(f"unpacks to more than {LIMIT >> 20} MB; save the variables that matter on their own")
+            raise InputError(f"unpacks to more than {LIMIT >> 20} MB; save the variables that matter on their own")
 
     def matrix(self, data: memoryview, depth: int) -> tuple[str, Any]:
         """Name and value of a matrix element."""
         self.matrices += 1
         if self.matrices > MATRICES or depth > DEPTH:
-            raise UserError(
+            raise InputError(
                 f"holds more than {MATRICES} arrays, or cells {DEPTH} deep in each other; save what matters on its own"
             )
         if not data:
@@ -152,7 +152,7 @@ class _Reader:
         flag = self.pair.unpack(flags)[0]
         kind = flag & 0xFF
         if kind in _FOREIGN:
-            raise UserError(f"holds {_FOREIGN[kind]}, with -v7")
+            raise InputError(f"holds {_FOREIGN[kind]}, with -v7")
         sizes, place = self.expected(data, place, _INT32)
         if len(sizes) % 4 or not 8 <= len(sizes) <= 4 * 32:
             raise _DamageError(f"{len(sizes)} bytes of dimensions")
@@ -265,9 +265,9 @@ def _variable(name: str, array: NDArray[Any]) -> bytes:
     if kind == "b1":
         array, kind, flags = array.astype(np.uint8), "u1", _LOGICAL
     if kind not in classes or array.ndim < 2:
-        raise UserError(f"a .mat file takes arrays of numbers with two or more axes, not {array.dtype} {array.shape}")
+        raise OutputError(f"a .mat file takes arrays of numbers with two or more axes, not {array.dtype} {array.shape}")
     if array.nbytes > LIMIT - 2**10:  # the rest of the file
-        raise UserError(
+        raise OutputError(
             f"a .mat file holds at most {LIMIT >> 20} MB, this array {array.nbytes >> 20}; use --format npy"
         )
     body = b"".join(

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.data.lists import check_files_exist, list_images, read_list, shortened, visible
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.image import SUFFIXES, stored_size
 
 ORIGIN = "http://host.robots.ox.ac.uk/pascal/VOC (VOCdevkit), or your own images in the layout of VOC, COCO or YOLO"
@@ -72,9 +72,9 @@ def list_objects(root: Path, source: str, names: Sequence[str] = (), layout: str
         found: Objects | None = read(root, source, tuple(names))
         if found is not None:
             if not found.images:
-                raise UserError(f"{source!r} in {root} names no images")
+                raise InputError(f"{source!r} in {root} names no images")
             return found
-    raise UserError(
+    raise InputError(
         f"{root} has no {source!r}: neither VOC's ImageSets/Main/{source}.txt, nor a COCO file {source}.json, nor "
         f"YOLO's images/{source}; get it first: {ORIGIN}"
     )
@@ -84,7 +84,7 @@ def joined(parts: Sequence[Objects]) -> Objects:
     """Several sets as one, as 2007 and 2012 of VOC."""
     for part in parts[1:]:
         if part.names != parts[0].names:
-            raise UserError(
+            raise InputError(
                 f"the sources have different classes: {shortened(list(parts[0].names))}; "
                 f"and {shortened(list(part.names))}"
             )
@@ -96,7 +96,7 @@ def check_same_names(found: Objects, names: Sequence[str]) -> Objects:
     known = {name: place for place, name in enumerate(names)}
     used = sorted({int(label) for one in found.images for label in one.labels})
     if unknown := [found.names[label] for label in used if found.names[label] not in known]:
-        raise UserError(
+        raise InputError(
             f"the images show {shortened(unknown)}, which the network does not know; it knows {shortened(list(names))}"
         )
     places = np.array([known.get(name, -1) for name in found.names], np.int64)
@@ -118,15 +118,15 @@ def _checked(box: Box, size: tuple[float, float], where: str) -> Box:
     width, height = size
     left, top, right, bottom = box
     if not all(map(math.isfinite, box)) or right <= left or bottom <= top:
-        raise UserError(f"{where} has a box of no area ({left:g}, {top:g}, {right:g}, {bottom:g}); remove or mend it")
+        raise InputError(f"{where} has a box of no area ({left:g}, {top:g}, {right:g}, {bottom:g}); remove or mend it")
     if left < -BEYOND or top < -BEYOND or right > width + BEYOND or bottom > height + BEYOND:
-        raise UserError(
+        raise InputError(
             f"{where} has a box outside of its image of {width:g}x{height:g} "
             f"({left:g}, {top:g}, {right:g}, {bottom:g}); mend it"
         )
     cut = max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
     if cut[2] <= cut[0] or cut[3] <= cut[1]:
-        raise UserError(f"{where} has a box outside of its image of {width:g}x{height:g}; remove or mend it")
+        raise InputError(f"{where} has a box outside of its image of {width:g}x{height:g}; remove or mend it")
     return cut
 
 
@@ -154,16 +154,16 @@ def _voc(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
 def read_xml(path: Path, images: Path, names: tuple[str, ...]) -> LabeledImage:
     content = _content(path, XML_BYTES)
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-        raise UserError(f"{path} defines words of its own, which no annotation needs; write it again")
+        raise InputError(f"{path} defines words of its own, which no annotation needs; write it again")
     try:
         root = ElementTree.fromstring(content)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise UserError(f"{path} is not readable XML ({error}); write it again") from error
+        raise InputError(f"{path} is not readable XML ({error}); write it again") from error
     if root.find("size") is None:
-        raise UserError(f"{path} has no <size>; write width and height of its image into it")
+        raise InputError(f"{path} has no <size>; write width and height of its image into it")
     size = _number(root, "size/width", path), _number(root, "size/height", path)
     if not (0 < size[0] < 1e6 and 0 < size[1] < 1e6):
-        raise UserError(f"{path} says that its image has {size[0]:g}x{size[1]:g} pixels; mend its <size>")
+        raise InputError(f"{path} says that its image has {size[0]:g}x{size[1]:g} pixels; mend its <size>")
     found = [_xml_object(node, size, path, names) for node in root.iter("object")]
     return _labeled(_image_of(root, path, images), found, path.stem)
 
@@ -176,7 +176,7 @@ def _image_of(root: ElementTree.Element, path: Path, images: Path) -> Path:
 def _xml_object(node: ElementTree.Element, size: tuple[float, float], path: Path, names: tuple[str, ...]) -> Found:
     name = (node.findtext("name") or "").strip()
     if name not in names:
-        raise UserError(
+        raise InputError(
             f"{path} has an object of the unknown class {name[:60]!r}; the classes are {shortened(list(names), 20)} "
             "(others: data.classes of a recipe)"
         )
@@ -190,7 +190,7 @@ def _number(node: ElementTree.Element, place: str, path: Path) -> float:
     try:
         return float(text or "")
     except ValueError as error:
-        raise UserError(f"{path} has no number in <{place.replace('/', '><')}>; mend it") from error
+        raise InputError(f"{path} has no number in <{place.replace('/', '><')}>; mend it") from error
 
 
 def _content(path: Path, most: int) -> bytes:
@@ -198,9 +198,9 @@ def _content(path: Path, most: int) -> bytes:
         with path.open("rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise UserError(f"{path} is not readable ({error.strerror}); check the name") from error
+        raise InputError(f"{path} is not readable ({error.strerror}); check the name") from error
     if len(content) > most:
-        raise UserError(f"{path} is larger than {most >> 20} MB, which is no annotation")
+        raise InputError(f"{path} is larger than {most >> 20} MB, which is no annotation")
     return content
 
 
@@ -219,7 +219,7 @@ def _coco(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
         by_image: dict[Any, list[Any]] = {id: [] for id in images}
         for one in annotations:
             if one["image_id"] not in by_image:
-                raise UserError(
+                raise InputError(
                     f"{path}: annotation {one.get('id')} is of image {one['image_id']}, which is not listed"
                 )
             by_image[one["image_id"]].append(one)
@@ -242,10 +242,10 @@ def _coco(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
             )
             for id, image in images.items()
         ]
-    except UserError:
+    except InputError:
         raise
     except (ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UserError(
+        raise InputError(
             f"{path} is not of COCO's format, with images, annotations and categories ({type(error).__name__}: {error})"
         ) from error
     check_files_exist(path, (one.image for one in entries))
@@ -269,7 +269,7 @@ def _first(name: Any, folders: Iterable[Path]) -> Path:
 def _coco_object(one: Any, image: Any, places: dict[Any, int], path: Path) -> Found:
     where = f"{path}: annotation {one.get('id')}"
     if one["category_id"] not in places:
-        raise UserError(f"{where} has the unknown class {one['category_id']!r}; the classes are in `categories`")
+        raise InputError(f"{where} has the unknown class {one['category_id']!r}; the classes are in `categories`")
     left, top, width, height = map(float, one["bbox"])
     size = float(image["width"]), float(image["height"])
     box = _checked((left, top, left + width, top + height), size, where)
@@ -298,7 +298,7 @@ def _yolo_names(root: Path, given: tuple[str, ...]) -> tuple[str, ...]:
                 return names
     if given:
         return given
-    raise UserError(f"{root} does not say its classes; write them into classes.txt, one per line, or data.yaml")
+    raise InputError(f"{root} does not say its classes; write them into classes.txt, one per line, or data.yaml")
 
 
 def _yaml_names(text: str) -> list[str]:
@@ -322,9 +322,9 @@ def read_yolo(image: Path, text: Path, names: tuple[str, ...]) -> LabeledImage:
             label, *box = (float(word) for word in line.split())
             x, y, w, h = box
         except ValueError as error:
-            raise UserError(f"{where} is not `class x y width height`: {line[:60]!r}") from error
+            raise InputError(f"{where} is not `class x y width height`: {line[:60]!r}") from error
         if label not in range(len(names)):
-            raise UserError(f"{where} has the unknown class {label:g}; there are {len(names)}, {names[0]} is 0")
+            raise InputError(f"{where} has the unknown class {label:g}; there are {len(names)}, {names[0]} is 0")
         corners = (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height
         found.append((_checked(corners, (width, height), where), int(label), False))
     return _labeled(image, found, image.stem)

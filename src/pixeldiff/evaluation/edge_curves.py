@@ -1,17 +1,18 @@
-"""Precision-recall curves over lines of equal F, as the papers draw them (Matplotlib, extra `eval`)."""
+"""Precision-recall curves over lines of equal F, as in the papers (Matplotlib, extra `eval`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from pixeldiff.figures import COLOURS, DASHES, save_figure
-from pixeldiff.metrics.edges import Summary
+from pixeldiff.evaluation.edges import EdgeScores
+from pixeldiff.figures import COLORS, DASHES, save_figure
 
 
-def plot_curves(path: Path, summaries: dict[str, Summary], human: tuple[float, float] | None = None) -> None:
-    """One curve per summary, best ODS first in the legend; `human` is the annotators' (recall, precision)."""
+def plot_curves(path: Path, scores: Mapping[str, EdgeScores], human: tuple[float, float] | None = None) -> None:
+    """Plot one curve per model, best ODS first in the legend; `human` is the annotators' (recall, precision)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -23,13 +24,14 @@ def plot_curves(path: Path, summaries: dict[str, Summary], human: tuple[float, f
         recall, precision = human
         f = 2 * recall * precision / (recall + precision)
         axes.plot(recall, precision, "o", color="#444444", markersize=7, label=f"[F={f:.3f}] Human", zorder=3)
-    ranked = sorted(summaries.items(), key=lambda item: -item[1].ods)
-    for k, (name, summary) in enumerate(ranked):
-        color, dash = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
-        seen = summary.curve.all_prediction > 0  # where nothing is predicted there is no precision
+    ranked = sorted(scores.items(), key=lambda item: -item[1].ods)
+    for k, (name, one) in enumerate(ranked):
+        summary = one.summary
+        color, dash = COLORS[k % len(COLORS)], DASHES[k % len(DASHES)]
+        defined = summary.curve.all_prediction > 0  # precision needs a prediction
         axes.plot(
-            summary.curve.recall[seen],
-            summary.curve.precision[seen],
+            summary.curve.recall[defined],
+            summary.curve.precision[defined],
             dash,
             color=color,
             linewidth=2,

@@ -1,56 +1,48 @@
-"""A whole data set through the benchmark: images in parallel, results kept, the sum at the end.
+"""Edge maps against human annotations: ODS, OIS, AP, R50 and crispness of a data set.
 
-    result = evaluate_edges("edges/", "BSDS500/groundTruth/test")
-    result.summary.ods, result.summary.ois
+scores = evaluate_edges("edges/", "BSDS500/groundTruth/test")
+scores.ods, scores.ois
 
-Images are scored in threads: nearly all the time goes into kernels that release the GIL. Each image's counts depend
-on that image alone and are summed in the order of the names, so that results do not depend on how many there are.
+score = BoundaryScore()
+score.update(edge_map, masks)        # image by image
+print(score.compute())               # ODS 0.8010, OIS 0.8190, ...
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.data import bsds
-from pixeldiff.data.lists import check_files_exist, find_root, shortened
-from pixeldiff.data.maps import ArrayMap, DetectedMap, EdgeMap, average, find_maps
-from pixeldiff.data.truth import GroundTruth, Mask, find_ground_truth
-from pixeldiff.edgemap import PAPER_SCALES, to_mask
-from pixeldiff.errors import UserError
-from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress, edge_report
-from pixeldiff.evaluation.edge_cache import Cache, Scored
-from pixeldiff.figures import check_plot
-from pixeldiff.files import check_overwrite
-from pixeldiff.inference.edges import Look
+from pixeldiff import image as images
+from pixeldiff.data.edges import EdgeLabels, Mask, find_labels
+from pixeldiff.data.lists import shortened
+from pixeldiff.data.maps import ArrayMap, EdgeMap, find_maps
+from pixeldiff.edgemap import to_mask
+from pixeldiff.errors import InputError, UserError
+from pixeldiff.evaluation.benchmark import Benchmark, Condition, ImageArray, Model, damage, evaluate
+from pixeldiff.evaluation.cache import Cache
+from pixeldiff.image import FloatMap
 from pixeldiff.machine import cores
-from pixeldiff.metrics.edges import BSDS_MAX_DIST, Summary, crispness, evaluate_image, summarize
+from pixeldiff.metrics.edges import (
+    BSDS_MAX_DIST,
+    Counts,
+    Summary,
+    crispness,
+    evaluate_image,
+    summarize,
+    threshold_values,
+)
 
-
-@dataclass(frozen=True)
-class Dataset:
-    """What its papers score with: the tolerance, and where annotators stand against each other."""
-
-    max_dist: float = BSDS_MAX_DIST  # part of the image diagonal
-    human: tuple[float, float] | None = None  # recall and precision of each annotator against the others
-
-
-SPLIT = "test"  # of BSDS500, unless another is asked for
-DATASETS = {
-    "bsds500": Dataset(human=(0.7240, 0.9014)),
-    "nyud": Dataset(max_dist=0.011),
-    "multicue": Dataset(),
-    "biped": Dataset(),
-    "custom": Dataset(),
-}
+PROTOCOL = 1  # part of every key in a cache; raise it when counts change
+_COUNTS = ("matched_truth", "all_truth", "matched_prediction", "all_prediction")
 
 
 @dataclass(frozen=True)
@@ -65,294 +57,375 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not 0 < self.max_dist < 1:
-            raise UserError(f"max_dist is a part of the image diagonal, above 0 and below 1, got {self.max_dist}")
+            raise UserError(f"max_dist is a fraction of the image diagonal between 0 and 1, got {self.max_dist}")
         if self.nms_radius < 1:
-            raise UserError(f"the radius of non-maximum suppression is at least 1, got {self.nms_radius}")
+            raise UserError(f"nms_radius is at least 1, got {self.nms_radius}")
         if self.thresholds < 1:
-            raise UserError(f"at least one threshold is needed, got {self.thresholds}")
+            raise UserError(f"thresholds is at least 1, got {self.thresholds}")
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """A data set scored; images in the order of their names."""
+class ImageScores:
+    """One image: its counts, its crispness and the highest value of its map."""
+
+    counts: Counts
+    crispness: float
+    peak: float
+
+
+@dataclass(frozen=True, repr=False)
+class EdgeScores:
+    """The scores of a data set; `images` are in the order of their names."""
 
     settings: Settings
-    images: dict[str, Scored]
+    images: dict[str, ImageScores]
     summary: Summary
 
     @property
+    def ods(self) -> float:
+        return self.summary.ods
+
+    @property
+    def ois(self) -> float:
+        return self.summary.ois
+
+    @property
+    def ap(self) -> float:
+        return self.summary.ap
+
+    @property
+    def r50(self) -> float:
+        return self.summary.r50
+
+    @property
     def crispness(self) -> float:
-        """Average crispness over the images."""
-        return float(np.mean([scored.crispness for scored in self.images.values()]))
+        """Mean crispness of the images."""
+        return float(np.mean([image.crispness for image in self.images.values()]))
+
+    def numbers(self) -> dict[str, float]:
+        """Return the scores by name."""
+        return {name: getattr(self, name) for name in ("ods", "ois", "ap", "r50", "crispness")}
+
+    def __repr__(self) -> str:
+        heads = {"ods": "ODS", "ois": "OIS", "ap": "AP", "r50": "R50", "crispness": "crispness"}
+        scores = ", ".join(f"{heads[name]} {number:.4f}" for name, number in self.numbers().items())
+        return f"{scores} ({len(self.images)} image{'s' * (len(self.images) != 1)})"
+
+    def _repr_html_(self) -> str:
+        """Show a table in notebooks."""
+        numbers = self.numbers()
+        heads = "".join(f"<th>{name}</th>" for name in numbers)
+        cells = "".join(f"<td>{number:.4f}</td>" for number in numbers.values())
+        return f"<table><tr>{heads}<th>images</th></tr><tr>{cells}<td>{len(self.images)}</td></tr></table>"
 
 
-class _Truth(Protocol):
-    def load(self) -> list[Mask]: ...
+class _Labels(Protocol):
+    @property
+    def image(self) -> Path | None: ...
+
+    def masks(self) -> list[Mask]: ...
+
     def digest(self) -> str: ...
 
 
 @dataclass(frozen=True)
-class ArrayGroundTruth:
-    masks: Sequence[NDArray[Any]]
+class _ArrayLabels:
+    arrays: Sequence[NDArray[Any]]
+    image: Path | None = None
 
-    def load(self) -> list[Mask]:
-        return [to_mask(np.asarray(mask), "the truth") for mask in self.masks]
+    def masks(self) -> list[Mask]:
+        return [to_mask(np.asarray(array), "targets") for array in self.arrays]
 
     def digest(self) -> str:
-        return hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in self.load())).hexdigest()
+        return hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in self.masks())).hexdigest()
+
+
+@dataclass(frozen=True)
+class EdgeSample:
+    name: str
+    masks: Sequence[Mask]
+    image: ImageArray | None  # None where only maps are scored
+
+
+class EdgeSource(Protocol):
+    """What the benchmark calls a model: a folder of maps or a network."""
+
+    def __call__(self, sample: EdgeSample) -> FloatMap: ...
+
+    def digest(self, name: str, image: Path | None) -> str:
+        """Return a text that changes with the map."""
+        ...
+
+
+@dataclass(frozen=True)
+class MapSource:
+    """Maps that were computed before, by the names of their images."""
+
+    maps: Mapping[str, EdgeMap]
+
+    def __call__(self, sample: EdgeSample) -> FloatMap:
+        return self.maps[sample.name].load()
+
+    def digest(self, name: str, image: Path | None) -> str:
+        return self.maps[name].digest()
+
+
+@dataclass(frozen=True)
+class NetworkSource:
+    """A network at full image size; `settings` identifies its weights and how it is used."""
+
+    detect: Callable[[ImageArray], FloatMap]
+    settings: str
+
+    def __call__(self, sample: EdgeSample) -> FloatMap:
+        assert sample.image is not None
+        return self.detect(sample.image)
+
+    def digest(self, name: str, image: Path | None) -> str:
+        assert image is not None
+        return f"{self.settings} {hashlib.sha256(image.read_bytes()).hexdigest()}"
+
+
+class EdgeBenchmark(Benchmark[EdgeSample, FloatMap, ImageScores]):
+    """Images with edge labels. The models are EdgeSources."""
+
+    task = "edges"
+
+    def __init__(
+        self,
+        labels: Mapping[str, _Labels],
+        settings: Settings | None = None,
+        *,
+        source: str = "custom data",
+        read_images: bool = True,
+    ) -> None:
+        self.labels = {name: labels[name] for name in sorted(labels)}
+        self.names = list(self.labels)
+        self.settings = settings or Settings()
+        self.source = source
+        self.read_images = read_images
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def load(self, index: int, condition: Condition, seed: int) -> EdgeSample:
+        name = self.names[index]
+        labels = self.labels[name]
+        image = None
+        if self.read_images:
+            assert labels.image is not None
+            image = damage(images.read(labels.image), condition, seed)
+        return EdgeSample(name, labels.masks(), image)
+
+    def predict(self, model: EdgeSource, batch: Sequence[EdgeSample]) -> list[FloatMap]:
+        return [model(sample) for sample in batch]
+
+    def score(self, prediction: FloatMap, sample: EdgeSample) -> ImageScores:
+        try:
+            return score_image(prediction, sample.masks, self.settings)
+        except UserError as error:
+            raise InputError(f"{sample.name}: {error}") from error
+
+    def scores(self, counts: Sequence[ImageScores]) -> EdgeScores:
+        """Return all that is known of a model, for reports and plots."""
+        return _summarize(dict(zip(self.names, counts, strict=True)), self.settings)
+
+    def summarize(self, counts: Sequence[ImageScores]) -> dict[str, Any]:
+        return self.scores(counts).numbers()
+
+    def key(self, index: int, model: Model) -> str | None:
+        name = self.names[index]
+        labels = self.labels[name]
+        settings = json.dumps(asdict(self.settings), sort_keys=True)
+        return "\n".join([str(PROTOCOL), model.run.digest(name, labels.image), labels.digest(), settings])
+
+    def pack(self, counts: ImageScores) -> dict[str, Any]:
+        arrays = {name: getattr(counts.counts, name).tolist() for name in _COUNTS}
+        return {"crispness": counts.crispness, "peak": counts.peak, **arrays}
+
+    def unpack(self, entry: Mapping[str, Any]) -> ImageScores | None:
+        thresholds = self.settings.thresholds
+        try:
+            counts = [np.array(entry[name], dtype=np.int64) for name in _COUNTS]
+            crisp, peak = float(entry["crispness"]), float(entry["peak"])
+        except (ValueError, KeyError, TypeError, OverflowError):
+            return None
+        if any(count.shape != (thresholds,) for count in counts):
+            return None
+        return ImageScores(Counts(threshold_values(thresholds), *counts), crisp, peak)
+
+
+def score_image(edge_map: FloatMap, masks: Sequence[NDArray[Any]], settings: Settings) -> ImageScores:
+    """Score one map against the masks of its annotators."""
+    counts = evaluate_image(
+        edge_map,
+        masks,
+        settings.thresholds,
+        settings.max_dist,
+        settings.nms,
+        nms_radius=settings.nms_radius,
+        thin=settings.thin,
+    )
+    return ImageScores(counts, crispness(edge_map), float(edge_map.max()))
+
+
+def _summarize(scored: dict[str, ImageScores], settings: Settings) -> EdgeScores:
+    if not any(one.peak > 0 for one in scored.values()):
+        raise InputError("every map is all zero; check what wrote the maps")
+    return EdgeScores(settings, scored, summarize(one.counts for one in scored.values()))
+
+
+def check_names(maps: Collection[str], labels: Collection[str]) -> None:
+    """Raise an error unless each image has a map and a label."""
+    missing, extra = sorted(set(labels) - set(maps)), sorted(set(maps) - set(labels))
+    parts = [f"{len(missing)} images have labels but no map: {shortened(missing)}"] if missing else []
+    parts += [f"{len(extra)} maps have no labels: {shortened(extra)}"] if extra else []
+    if parts:
+        raise InputError("; ".join(parts) + "; a map has the name of its image")
+
+
+# --- the Python interface -------------------------------------------------------------------------------------------
+
+Maps = str | os.PathLike[str] | Mapping[str, Any] | Sequence[Any]
+Targets = str | os.PathLike[str] | Mapping[str, Any] | Sequence[Any]
 
 
 def evaluate_edges(
-    maps: str | os.PathLike[str] | Mapping[str, NDArray[Any] | EdgeMap],
-    truth: str | os.PathLike[str] | Mapping[str, Sequence[NDArray[Any]] | GroundTruth],
-    settings: Settings | None = None,
+    predictions: Maps,
+    targets: Targets,
     *,
+    max_dist: float = BSDS_MAX_DIST,
+    nms: bool = True,
+    nms_radius: int = 1,
+    thin: bool = True,
+    thresholds: int = 99,
+    allow_inverted: bool = False,
     threads: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    each: Each | None = None,
-) -> Evaluation:
-    """Score edge maps against their truth.
+) -> EdgeScores:
+    """Score edge maps against human annotations with the protocol of BSDS500.
 
-    `maps` is a folder of .png, .npy or .mat files or a dict name -> array in [0, 1]. `truth` is anything that
-    `find_ground_truth` reads or a dict name -> list of masks, one per annotator. `cache` is a file that keeps each
-    image's counts: a repeated run does only what is new. `progress(done, all)` is called after each image. `each`
-    scores them elsewhere than in threads.
+    Args:
+        predictions: a folder of .png, .npy or .mat files; a mapping from names to arrays in [0, 1]; or a sequence of
+            arrays.
+        targets: a folder, list or file of labels (see `pixeldiff.data.edges`); a mapping from names to lists of
+            masks, one per annotator; or a sequence of such lists.
+        max_dist: tolerance of the matching, as a fraction of the image diagonal (NYUD: 0.011).
+        nms: apply non-maximum suppression to the maps, with radius `nms_radius`.
+        thin: thin the thresholded maps to lines of one pixel.
+        thresholds: number of thresholds, evenly spaced from 0 to 1.
+        allow_inverted: score maps and labels that are more edge than background.
+        threads: images to score at once; by default one per core.
+        cache: a file that keeps the counts of each image, so that a repeated call scores only what is new.
+        progress: called with the number of scored images and of all images.
     """
-    found_maps = _as_maps(maps)
-    found_truth = _as_truth(truth)
-    _check_unpaired(found_maps, found_truth)
-    settings = settings or Settings()
-    kept = Cache(Path(cache) if cache is not None else None)
-    jobs = {name: (found_maps[name], found_truth[name]) for name in sorted(found_maps)}
-    images: dict[str, Scored] = {}
+    settings = Settings(max_dist, nms, nms_radius, thin, thresholds)
+    maps, labels = _as_maps(predictions, allow_inverted), _as_labels(targets, allow_inverted)
+    check_names(maps, labels)
+    done = 0
 
-    def work(name: str) -> tuple[str, Scored]:
-        return _score(name, *jobs[name], settings, kept)
-
-    for name, (key, scored) in (each or InThreads(threads or cores()))(work, list(jobs)):
-        images[name] = scored
-        if kept.path is not None and key not in kept.lines:
-            kept.put(key, name, scored)
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
         if progress is not None:
-            progress(len(images), len(jobs))
-    if not any(scored.peak > 0 for scored in images.values()):
-        raise UserError("every map is all zero; check what wrote them")
-    ordered = {name: images[name] for name in jobs}
-    return Evaluation(settings, ordered, summarize(scored.counts for scored in ordered.values()))
+            progress(done, len(labels))
 
-
-def _score(name: str, edge_map: EdgeMap, truth: _Truth, settings: Settings, kept: Cache) -> tuple[str, Scored]:
-    """An image's counts, kept or new, and the key to keep them under."""
-    key = "" if kept.path is None else kept.key(edge_map.digest(), truth.digest(), asdict(settings))
-    if (found := kept.get(key, settings.thresholds)) is not None:
-        return key, found
-    loaded = edge_map.load()
-    try:
-        counts = evaluate_image(
-            loaded,
-            truth.load(),
-            settings.thresholds,
-            settings.max_dist,
-            settings.nms,
-            nms_radius=settings.nms_radius,
-            thin=settings.thin,
-        )
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
-    return key, Scored(counts, crispness(loaded), float(loaded.max()))
-
-
-def _as_maps(maps: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, EdgeMap]:
-    if not isinstance(maps, Mapping):
-        return find_maps(Path(maps))
-    return {name: ArrayMap(one) if isinstance(one, np.ndarray) else one for name, one in maps.items()}
-
-
-def _as_truth(truth: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, _Truth]:
-    if not isinstance(truth, Mapping):
-        return dict(find_ground_truth(Path(truth)))
-    return {name: one if isinstance(one, GroundTruth) else ArrayGroundTruth(one) for name, one in truth.items()}
-
-
-def _check_unpaired(maps: Mapping[str, EdgeMap], truth: Mapping[str, _Truth]) -> None:
-    missing, extra = sorted(set(truth) - set(maps)), sorted(set(maps) - set(truth))
-    if not missing and not extra:
-        return
-    parts = []
-    if missing:
-        parts.append(f"{len(missing)} images have truth but no map: {shortened(missing)}")
-    if extra:
-        parts.append(f"{len(extra)} maps have no truth: {shortened(extra)}")
-    raise UserError("; ".join(parts) + "; a map has the name of its image")
-
-
-# --- the command ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Options:
-    """Edge maps, or a network's, against human boundaries: ODS, OIS, AP, R50; several in one table and one plot."""
-
-    maps: tuple[Path, ...] = field(default=(), metadata={"argument": True})
-    truth: Path | None = field(
-        default=None, metadata={"help": "Folder of .mat or .png, IMAGES:LABELS, pair list or JSON list."}
+    benchmark = EdgeBenchmark(labels, settings, read_images=False)
+    counts = evaluate(
+        benchmark,
+        [Model("maps", MapSource(maps))],
+        threads=threads or cores(),
+        cache=None if cache is None else Cache(Path(cache)),
+        advance=advance,
     )
-    split: str | None = field(default=None, metadata={"help": f"BSDS500: {', '.join(bsds.SPLITS)}. [default: {SPLIT}]"})
-    average: tuple[Path, Path] | None = field(
-        default=None,
-        metadata={"kind": "folder", "help": "Score the mean of two folders of maps (NYUD RGB and HHA)."},
-    )
-    max_dist: float | None = field(
-        default=None, metadata={"help": "Tolerance as a part of the image diagonal; overrides --dataset."}
-    )
-    nms_radius: int = field(default=1, metadata={"least": 1, "most": 100, "help": "Reach of non-maximum suppression."})
-    no_nms: bool = field(default=False, metadata={"help": "The maps are thin already."})
-    ceval: bool = field(default=False, metadata={"help": "Score the maps as they are: no suppression, no thinning."})
-    thresholds: int = field(
-        default=99, metadata={"least": 1, "most": 10_000, "help": "How many, evenly spaced in 0 to 1."}
-    )
-    flip: bool = field(default=False, metadata={"help": "Average a network's maps with those of horizontal flips."})
-    multi_scale: bool = field(
-        default=False, metadata={"help": "Average a network's maps at half, full and one and a half size."}
-    )
-    plot: Path | None = field(
-        default=None, metadata={"kind": "file", "help": "Draw the curve (precision-recall, ROC): .png, .svg or .pdf."}
-    )
-    text_files: Path | None = field(
-        default=None, metadata={"kind": "folder", "help": "Write eval_bdry*.txt and <image>_ev1.txt."}
-    )
-    per_image: Path | None = field(
-        default=None, metadata={"kind": "file", "help": "Write the best point of each image as CSV."}
-    )
-    force: bool = field(default=False, metadata={"help": "Score maps and truth that look inverted as they are."})
+    return benchmark.scores(counts["maps"])
 
 
-def prepare(options: Options, asked: Asked) -> Job:
-    if swallowed := [one for one in options.average or () if str(one).startswith("--")]:
-        raise UserError(f"--average takes two folders of maps, but {swallowed[0]} follows the first")
-    dataset = DATASETS[asked.dataset]
-    settings = Settings(
-        max_dist=dataset.max_dist if options.max_dist is None else options.max_dist,
-        nms=not (options.no_nms or options.ceval),
-        nms_radius=options.nms_radius,
-        thin=not options.ceval,
-        thresholds=options.thresholds,
-    )
-    _check_outputs(options, asked.overwrite)
-    truths = {name: replace(one, force=options.force) for name, one in _find_truths(options, asked).items()}
-    return Job(options, asked, settings, truths, asked.threads)
+class BoundaryScore:
+    """Scores of edge maps that come one by one or in batches, with the interface of torchmetrics.
+
+    The arguments are those of `evaluate_edges`.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_dist: float = BSDS_MAX_DIST,
+        nms: bool = True,
+        nms_radius: int = 1,
+        thin: bool = True,
+        thresholds: int = 99,
+    ) -> None:
+        self.settings = Settings(max_dist, nms, nms_radius, thin, thresholds)
+        self.images: list[ImageScores] = []
+
+    def update(self, pred: Any, targets: Any) -> None:
+        """Add images.
+
+        Args:
+            pred: an edge map H x W in [0, 1], or a batch N x H x W or N x 1 x H x W; an array or a torch tensor.
+            targets: the mask H x W of the image or one per annotator; for a batch, N of these.
+        """
+        maps = _as_array(pred)
+        if maps.ndim == 4 and maps.shape[1] == 1:
+            maps = maps[:, 0]
+        if maps.ndim not in (2, 3):
+            raise UserError(f"pred is H x W, N x H x W or N x 1 x H x W, got {maps.shape}")
+        batch = [(maps, targets)] if maps.ndim == 2 else None
+        if batch is None:
+            if len(targets) != len(maps):
+                raise UserError(f"pred holds {len(maps)} maps and targets {len(targets)}; expected one target per map")
+            batch = list(zip(maps, targets, strict=True))
+        for edge_map, target in batch:
+            checked = ArrayMap(edge_map, allow_inverted=True).load()
+            self.images.append(score_image(checked, _as_masks(target), self.settings))
+
+    def compute(self) -> EdgeScores:
+        """Return the scores of all images since the last reset."""
+        if not self.images:
+            raise UserError("nothing to score: call update first")
+        return _summarize({f"{k:06}": one for k, one in enumerate(self.images)}, self.settings)
+
+    def reset(self) -> None:
+        """Forget all images."""
+        self.images = []
 
 
-def _check_outputs(options: Options, overwrite: bool) -> None:
-    """Mistakes that would only show after the work, or replace something."""
-    for file in (options.per_image, options.plot):
-        if file is not None:
-            if not file.parent.is_dir():
-                raise UserError(f"no folder {file.parent} to write {file.name} into; make it first")
-            check_overwrite(file, overwrite)
-    if options.per_image is not None and options.per_image.suffix.lower() != ".csv":
-        raise UserError(f"{options.per_image} is to hold CSV; give a name that ends in .csv")
-    folder = options.text_files
-    if folder is not None and folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise UserError(f"{folder} holds files already; give another folder or --overwrite")
-    if options.plot is not None:
-        check_plot(options.plot)
+def _as_array(value: Any) -> NDArray[Any]:
+    """Convert an array or a torch tensor, without importing torch."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def _find_truths(options: Options, asked: Asked) -> dict[str, GroundTruth]:
-    if options.truth is not None:
-        if options.split is not None:
-            raise UserError("--split is a part of BSDS500, and --truth names the truth itself; leave one of them out")
-        return find_ground_truth(options.truth)
-    if asked.data is None:
-        raise UserError("what is the truth? give --truth FOLDER_OR_LIST, or --dataset bsds500 --data FOLDER")
-    if asked.dataset != "bsds500":
-        raise UserError(f"--data knows the layout of bsds500 only; for {asked.dataset} name the truth: --truth LIST")
-    return bsds.find_split(find_root(asked.data, bsds.ORIGIN), options.split or SPLIT)
+def _as_masks(target: Any) -> list[Mask]:
+    """Convert one mask H x W, or several."""
+    several = [target] if getattr(target, "ndim", 3) == 2 else list(target)
+    return [to_mask(_as_array(mask), "targets") for mask in several]
 
 
-@dataclass(frozen=True)
-class Job:
-    """Folders of maps, or a network's, to be scored against the truth that was found."""
+def _as_maps(maps: Maps, allow_inverted: bool) -> dict[str, EdgeMap]:
+    if isinstance(maps, str | os.PathLike):
+        return find_maps(Path(maps), allow_inverted)
+    return {
+        name: ArrayMap(_as_array(value), allow_inverted) if hasattr(value, "ndim") else value
+        for name, value in _named(maps).items()
+    }
 
-    options: Options
-    asked: Asked
-    settings: Settings
-    truths: dict[str, GroundTruth]
-    streams: int  # an image per core
 
-    def run(self, network: Network | None, progress: Progress) -> Outcome:
-        results = {}
-        for name, source in self._sources(network).items():
-            advance = progress(name, len(source))
-            results[name] = evaluate_edges(
-                source,
-                self.truths,
-                self.settings,
-                threads=self.asked.threads,
-                cache=self.asked.cache,
-                progress=lambda done, total, advance=advance: advance(1),  # type: ignore[misc]
-                each=self.asked.each,
-            )
-        self._write(results)
-        digests = {network.name: network.sha256} if network else {}
-        strong = {name: True for name in ("flip", "multi_scale") if getattr(self.options, name)}
-        split = {} if self.options.truth else {"split": self.options.split or SPLIT}
-        found = [
-            {**edge_report.to_dict(name, one, digests.get(name)), **split, **(strong if name in digests else {})}
-            for name, one in results.items()
-        ]
-        return Outcome(found, edge_report.table(results))
+def _as_labels(targets: Targets, allow_inverted: bool) -> dict[str, _Labels]:
+    if isinstance(targets, str | os.PathLike):
+        return {name: _allowing(one, allow_inverted) for name, one in find_labels(Path(targets)).items()}
+    return {
+        name: _allowing(value, allow_inverted) if isinstance(value, EdgeLabels) else _ArrayLabels(_as_masks(value))
+        for name, value in _named(targets).items()
+    }
 
-    def _sources(self, network: Network | None) -> dict[str, dict[str, EdgeMap]]:
-        """What to score, by the name that tables and legends show."""
-        sources: dict[str, dict[str, EdgeMap]] = {}
 
-        def add(name: str, found: dict[str, EdgeMap]) -> None:
-            if name in sources:
-                raise UserError(f"two sources are called {name}; rename a folder or score them one by one")
-            sources[name] = found
+def _allowing(labels: EdgeLabels, allow_inverted: bool) -> EdgeLabels:
+    return EdgeLabels(labels.files, labels.image, labels.scale, allow_inverted or labels.allow_inverted)
 
-        force = self.options.force
-        for folder in self.options.maps:
-            name = folder.resolve().name
-            add(str(folder) if name in sources else name, find_maps(folder, force))
-        if self.options.average is not None:
-            first, second = (find_maps(folder, force) for folder in self.options.average)
-            add("+".join(folder.resolve().name for folder in self.options.average), average(first, second))
-        if network is not None:
-            add(network.name, self._detected(network))
-        elif self.options.flip or self.options.multi_scale:
-            raise UserError("--flip and --multi-scale are for a network; maps are scored as they are")
-        if not sources:
-            raise UserError("nothing to score: give folders of maps, --average A B, --model NAME or --weights FILE")
-        return sources
 
-    def _detected(self, network: Network) -> dict[str, EdgeMap]:
-        """What a network sees, at full size."""
-        images = {name: one.image for name, one in self.truths.items() if one.image is not None}
-        if len(images) < len(self.truths):
-            raise UserError(
-                "this truth does not name its images; use --truth IMAGES:LABELS, a pair list, or "
-                "--dataset bsds500 --data FOLDER"
-            )
-        check_files_exist(Path("the data set"), images.values())
-        options = self.options
-        detect = partial(
-            network.run, look=Look(None, PAPER_SCALES if options.multi_scale else (1.0,), flip=options.flip)
-        )
-        how = network.sha256 + " flip" * options.flip + " multi-scale" * options.multi_scale
-        return {name: DetectedMap(detect, path, how) for name, path in images.items()}
-
-    def _write(self, results: dict[str, Evaluation]) -> None:
-        options = self.options
-        if options.per_image is not None:
-            edge_report.write_csv(options.per_image, results)
-        if options.text_files is not None:
-            edge_report.write_all_text_files(options.text_files, results)
-        if options.plot is not None:
-            from pixeldiff.evaluation.edge_curves import plot_curves
-
-            summaries = {name: one.summary for name, one in results.items()}
-            plot_curves(options.plot, summaries, DATASETS[self.asked.dataset].human)
+def _named(values: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    if isinstance(values, Mapping):
+        return dict(values)
+    return {f"{k:06}": value for k, value in enumerate(values)}

@@ -1,89 +1,70 @@
-"""VOC's mAP and COCO's AP of a detector on images with boxes, in the layout of VOC, COCO or YOLO."""
+"""VOC's mAP and COCO's AP of detectors on images with boxes, in the layout of VOC, COCO or YOLO."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pixeldiff.data.lists import find_root
-from pixeldiff.data.voc import ORIGIN, check_same_names, list_objects
-from pixeldiff.errors import UserError
-from pixeldiff.evaluation import Asked, Each, InThreads, Network, Outcome, Progress
-from pixeldiff.metrics.objects import Detections, GroundTruth, Matches, Scores, as_json
+import numpy as np
 
-SPLIT = "val"  # unless another is asked for
-SCORED = 0.02  # detections with lower scores hardly change an average precision
+from pixeldiff import image
+from pixeldiff.data.voc import Objects, check_same_names
+from pixeldiff.evaluation.benchmark import CLEAN, Benchmark, Condition, damage
+from pixeldiff.image import ImageLike
+from pixeldiff.metrics.objects import Detections, GroundTruth, Matches, as_json
 
-
-@dataclass(frozen=True)
-class Options:
-    """mAP at IoU .5 as VOC has it, and AP, AP50, AP75 and AP by size as COCO has them, in percent. Difficult objects
-    and crowds count neither way."""
-
-    split: str | None = field(
-        default=None,
-        metadata={
-            "help": "VOC: a list, also VOC2007/test; COCO: train, val or a .json file; YOLO: a folder. "
-            f"[default: {SPLIT}]"
-        },
-    )
-
-
-def prepare(options: Options, asked: Asked) -> Job:
-    if asked.data is None:
-        raise UserError("where are the images? give --data FOLDER: a VOCdevkit, or one in the layout of COCO or YOLO")
-    return Job(find_root(asked.data, ORIGIN), asked.dataset, options.split or SPLIT, asked.threads, asked.each)
+SPLIT = "val"  # by default
+MIN_SCORE = 0.02  # detections with lower scores hardly change an average precision
 
 
 @dataclass(frozen=True)
-class Job:
-    root: Path
-    layout: str
-    split: str
-    streams: int
-    each: Each | None = None
-
-    def run(self, network: Network | None, progress: Progress) -> Outcome:
-        if network is None:
-            raise UserError("one network is scored: give --model NAME or --weights FILE")
-        names = network.run.labels
-        found = check_same_names(list_objects(self.root, self.split, names, self.layout), names)
-        matches, tick = Matches(len(names)), progress(network.name, len(found.images))
-
-        def find(index: int) -> Detections:
-            result: Detections = network.run(found.images[index].image, SCORED)
-            return result
-
-        waiting: dict[int, Detections] = {}  # matches are added in the order of the images
-        added = 0
-        for index, detections in (self.each or InThreads(self.streams))(find, range(len(found.images))):
-            waiting[index] = detections
-            while added in waiting:
-                own = found.images[added]
-                matches.add(waiting.pop(added), GroundTruth(own.boxes, own.labels, own.ignored))
-                added += 1
-            tick(1)
-        scores = matches.summary()
-        objects = sum(len(one.labels) for one in found.images)
-        counts = {"images": len(found.images), "objects": objects, "sha256": network.sha256}
-        return Outcome(
-            [{"name": network.name, "split": self.split, **as_json(scores, names), **counts}],
-            table(network.name, scores, names, len(found.images)),
-        )
+class ObjectSample:
+    image: ImageLike
+    objects: GroundTruth
 
 
-def table(name: str, scores: Scores, names: tuple[str, ...], images: int) -> list[str]:
-    """The scores, then the classes; a dash where there is nothing to find."""
-    wide = max(7, len(name), *map(len, names))
-    titles = ("map50", "ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
-    heads = ("mAP@.5", "AP", "AP50", "AP75", "small", "medium", "large")
-    lines = [f"{'network':{wide}}" + "".join(f"{head:>8}" for head in heads) + "  images"]
-    lines.append(f"{name:{wide}}" + "".join(_cell(getattr(scores, title)) for title in titles) + f"{images:10}")
-    lines.append("")
-    for own, values in zip(names, scores.per_class, strict=True):
-        lines.append(f"{own:{wide}}" + _cell(values["map50"]) + _cell(values["ap"]))
-    return lines
+class ObjectBenchmark(Benchmark[ObjectSample, Detections, Matches]):
+    """Images with objects. The models have `labels` and `model(image, threshold)`."""
 
+    task = "objects"
 
-def _cell(value: float) -> str:
-    return f"{'-':>8}" if value != value else f"{value:8.2f}"
+    def __init__(self, objects: Objects, limit: int | None = None, source: str = "objects") -> None:
+        self.names, self.images, self.source = objects.names, objects.images[:limit], source
+        self.checked = {tuple(self.names)}  # labels of models that know all classes of the images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def load(self, index: int, condition: Condition = CLEAN, seed: int = 0) -> ObjectSample:
+        labeled = self.images[index]
+        # A detector decodes a clean file near its input size; a corrupted image is an array of full size.
+        source = labeled.image if condition == CLEAN else damage(image.read(labeled.image), condition, seed)
+        return ObjectSample(source, GroundTruth(labeled.boxes, labeled.labels, labeled.ignored))
+
+    def predict(self, model: Any, batch: Sequence[ObjectSample]) -> list[Detections]:
+        return [self._renumber(model(sample.image, MIN_SCORE), model.labels) for sample in batch]
+
+    def _renumber(self, detections: Detections, labels: Sequence[str]) -> Detections:
+        """Number the classes as the data set does; detections of other classes are dropped."""
+        if tuple(labels) == tuple(self.names):
+            return detections
+        if tuple(labels) not in self.checked:
+            check_same_names(Objects(self.names, self.images), labels)
+            self.checked.add(tuple(labels))
+        numbers = {name: number for number, name in enumerate(self.names)}
+        renumbered = np.array([numbers.get(name, -1) for name in labels], np.int64)[detections.labels]
+        known = renumbered >= 0
+        return Detections(detections.boxes[known], detections.scores[known], renumbered[known])
+
+    def score(self, prediction: Detections, sample: ObjectSample) -> Matches:
+        matches = Matches(len(self.names))
+        matches.add(prediction, sample.objects)
+        return matches
+
+    def summarize(self, counts: Sequence[Matches]) -> dict[str, Any]:
+        matches = Matches(len(self.names))
+        for one in counts:
+            matches.merge(one)
+        objects = sum(len(labeled.labels) for labeled in self.images)
+        return {**as_json(matches.summary(), self.names), "images": len(self.images), "objects": objects}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.metrics.boxes import suppress as boxes_suppress
 
 Floats = NDArray[np.float32]
 
@@ -171,17 +172,7 @@ def _square(boxes: Floats) -> Floats:
     return np.concatenate([middle - half, middle + half, boxes[:, 4:5]], axis=1)
 
 
-def suppress(boxes: Floats, most: float, of_smaller: bool = False) -> list[int]:
-    """Which boxes stay, the surest first: none overlaps a surer one by more than `most` of their union, or of the
-    smaller of both."""
+def suppress(boxes: Floats, max_overlap: float, of_smaller: bool = False) -> NDArray[np.int64]:
+    """Return the rows of (box, score) to keep, best first: see `metrics.boxes.suppress`."""
     order = np.argsort(-boxes[:, 4], kind="stable")
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    kept: list[int] = []
-    while len(order):
-        best, rest = order[0], order[1:]
-        kept.append(int(best))
-        low, high = np.maximum(boxes[best, :2], boxes[rest, :2]), np.minimum(boxes[best, 2:4], boxes[rest, 2:4])
-        shared = np.maximum(high - low, 0).prod(1)
-        whole = np.minimum(area[best], area[rest]) if of_smaller else area[best] + area[rest] - shared
-        order = rest[shared <= most * whole]
-    return kept
+    return order[boxes_suppress(boxes[order], max_overlap, of_smaller=of_smaller)]

@@ -23,7 +23,8 @@ from pixeldiff import image as images
 from pixeldiff import weights
 from pixeldiff.errors import MissingExtra, UserError
 from pixeldiff.image import ImageArray, ImageLike
-from pixeldiff.metrics.objects import Detections, Floats, area
+from pixeldiff.metrics.boxes import suppress
+from pixeldiff.metrics.objects import Detections, Floats
 from pixeldiff.weights.description import JsonReader, normalization
 
 TASK = "objects"
@@ -80,26 +81,8 @@ def choose(boxes: Floats, scores: Floats, threshold: float) -> Detections:
     found = found[np.argsort(-flat[found], kind="stable")[:CANDIDATES]]
     point, label = np.divmod(found, scores.shape[1])
     own = boxes[point]
-    kept = suppress(own, label)[:MOST]
+    kept = suppress(own, OVERLAP, label)[:MOST]
     return Detections(own[kept], flat[found[kept]], label[kept])
-
-
-def suppress(boxes: Floats, labels: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Which boxes, best first, overlap no better one of their class by more than OVERLAP."""
-    if len(boxes) < 2:
-        return np.arange(len(boxes))
-    left, top, right, bottom = np.ascontiguousarray(boxes.T)
-    inner = np.minimum(right[:, None], right) - np.maximum(left[:, None], left)
-    np.clip(inner, 0, None, out=inner)
-    inner *= np.clip(np.minimum(bottom[:, None], bottom) - np.maximum(top[:, None], top), 0, None)
-    sizes = area(boxes)
-    near = inner > OVERLAP * (sizes[:, None] + sizes[None] - inner)
-    near &= labels[:, None] == labels[None]
-    alive = np.ones(len(boxes), bool)
-    for row in range(len(boxes)):
-        if alive[row]:
-            alive[row + 1 :] &= ~near[row, row + 1 :]
-    return np.flatnonzero(alive)
 
 
 class ObjectDetector:

@@ -118,10 +118,10 @@ def evaluate_image(
 def _check_sizes(edge_map: NDArray[Any], truths: Sequence[NDArray[Any]]) -> None:
     edgemap.check(edge_map)
     if not len(truths):
-        raise UserError("at least one annotator's truth is needed; got none")
+        raise UserError("targets is empty; expected one mask per annotator")
     for truth in truths:
         if truth.shape != edge_map.shape:
-            raise UserError(f"map and truth differ in size: {_size(edge_map.shape)} against {_size(truth.shape)}")
+            raise UserError(f"map and target differ in size: {_size(edge_map.shape)} and {_size(truth.shape)}")
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -166,7 +166,7 @@ def summarize(counts: Iterable[Counts]) -> Summary:
         raise UserError("nothing to summarize: no images were evaluated")
     total: Counts = sum(images)  # type: ignore[assignment]
     if not total.all_truth.any():
-        raise UserError("no truth marks a boundary; check what wrote the labels: black, bright where boundaries are")
+        raise UserError("no label marks an edge; check what wrote the labels: black, and bright at edges")
     best = best_point(total)
     # OIS: the first best threshold of each image, not interpolated; its counts are summed.
     chosen = [int(np.argmax(c.f)) for c in images]

@@ -16,6 +16,7 @@ the detection's own area. Equal to pycocotools with the ignored objects as `iscr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixeldiff.errors import UserError
+from pixeldiff.metrics.boxes import area, overlaps
 
 Floats = NDArray[Any]
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
@@ -67,24 +69,6 @@ class Scores:
     per_class: list[dict[str, float]]  # of each class map50 and ap
 
 
-def overlaps(found: Floats, truth: Floats, crowd: NDArray[np.bool_] | None = None) -> Floats:
-    """IoU of each found box with each object; with a crowd, the part of the found box that lies in it."""
-    found, truth = np.asarray(found, np.float64), np.asarray(truth, np.float64)
-    sides = np.minimum(found[:, None, 2:], truth[None, :, 2:]) - np.maximum(found[:, None, :2], truth[None, :, :2])
-    inner = np.clip(sides, 0, None).prod(-1)
-    own, other = area(found)[:, None], area(truth)[None]
-    union = own + other - inner
-    if crowd is not None:
-        union = np.where(crowd[None], own, union)
-    result: Floats = inner / np.maximum(union, np.finfo(np.float64).tiny)
-    return result
-
-
-def area(boxes: Floats) -> Floats:
-    result: Floats = (boxes[:, 2:] - boxes[:, :2]).prod(-1)
-    return result
-
-
 @dataclass
 class _Class:
     """What is known of one class: a row per detection, and how many objects there are to find."""
@@ -102,19 +86,20 @@ class Matches:
     def __init__(self, classes: int) -> None:
         if classes < 1:
             raise UserError(f"classes is a number of classes, at least 1, got {classes}")
-        self.classes = [_Class() for _ in range(classes)]
+        self.count = classes
+        self.classes: defaultdict[int, _Class] = defaultdict(_Class)  # those that occur
         self.images = 0
 
     def add(self, found: Detections, truth: GroundTruth) -> None:
         """Match the detections of one more image."""
-        _check_boxes("detections", found.boxes, found.labels, found.scores, len(self.classes))
-        _check_boxes("objects", truth.boxes, truth.labels, truth.ignored, len(self.classes))
+        _check_boxes("detections", found.boxes, found.labels, found.scores, self.count)
+        _check_boxes("objects", truth.boxes, truth.labels, truth.ignored, self.count)
         self.images += 1
         order = np.argsort(-np.asarray(found.scores), kind="mergesort")
         boxes, scores, labels = found.boxes[order], found.scores[order], np.asarray(found.labels)[order]
         for label in np.union1d(labels, truth.labels):
             own, there = np.flatnonzero(labels == label), truth.labels == label
-            self._add_class(self.classes[label], boxes[own], scores[own], truth.boxes[there], truth.ignored[there])
+            self._add_class(self.classes[int(label)], boxes[own], scores[own], truth.boxes[there], truth.ignored[there])
 
     def _add_class(
         self, table: _Class, boxes: Floats, scores: Floats, truth: Floats, ignored: NDArray[np.bool_]
@@ -132,7 +117,8 @@ class Matches:
 
     def merge(self, other: Matches) -> None:
         self.images += other.images
-        for mine, theirs in zip(self.classes, other.classes, strict=True):
+        for label, theirs in other.classes.items():
+            mine = self.classes[label]
             mine.scores += theirs.scores
             mine.voc += theirs.voc
             mine.coco += theirs.coco
@@ -142,8 +128,9 @@ class Matches:
     def summary(self) -> Scores:
         if not self.images:
             raise UserError("nothing to score: no images were added")
-        voc = np.array([[_voc_ap(one, points) for points in (False, True)] for one in self.classes]).reshape(-1, 2)
-        coco = np.stack([_coco_precision(one) for one in self.classes])  # classes x areas x thresholds
+        classes = [self.classes.get(label, _Class()) for label in range(self.count)]
+        voc = np.array([[_voc_ap(one, points) for points in (False, True)] for one in classes]).reshape(-1, 2)
+        coco = np.stack([_coco_precision(one) for one in classes])  # classes x areas x thresholds
         by_area = dict(zip(AREAS, (_mean(coco[:, k]) for k in range(len(AREAS))), strict=True))
         each = [{"map50": 100 * float(v[0]), "ap": _mean(c[0])} for v, c in zip(voc, coco, strict=True)]
         return Scores(

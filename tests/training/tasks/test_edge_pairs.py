@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from pixeldiff.data.bsds import ORIGIN
+from pixeldiff.data.edges import READERS
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import UserError
 from pixeldiff.training.tasks.edge_pairs import EdgePairs, inscribed, recolor, warp
@@ -79,10 +79,10 @@ def test_relative_roots(tmp_path: Path, rng: np.random.Generator, monkeypatch: p
     write_pair(tmp_path, "here/images/val/3.jpg", "unused/3.png", rng)
     write_mat(tmp_path / "here/groundTruth/val/3.mat", [np.eye(21, 33)])
     monkeypatch.chdir(tmp_path)
-    assert list_pairs(find_root("here", ORIGIN), "photos:edges") == [mine]
+    assert list_pairs(find_root("here", READERS["bsds500"].origin), "photos:edges") == [mine]
     monkeypatch.chdir(tmp_path / "here/photos")
     monkeypatch.setenv("PIXELDIFF_DATA", "../..")
-    (raw,) = list_pairs(find_root("here", ORIGIN), "val")
+    (raw,) = list_pairs(find_root("here", READERS["bsds500"].origin), "val")
     assert raw.label.samefile(tmp_path / "here/groundTruth/val/3.mat")
 
 
@@ -251,7 +251,7 @@ def test_normalize() -> None:
 def test_missing_root_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIXELDIFF_DATA", raising=False)
     with pytest.raises(UserError, match=r"no data folder 'nowhere'.*PIXELDIFF_DATA.*bsds"):
-        find_root("nowhere", ORIGIN)
+        find_root("nowhere", READERS["bsds500"].origin)
 
 
 def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -309,7 +309,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     ("name", "text", "says"),
     [
         ("a.lst", "x" * 5000 + " b.png", "no file"),
-        ("a.lst", "x" * 20_000, "no line of a list"),
+        ("a.lst", "x" * 20_000, "invalid line of a list"),
         ("a.lst", "a.jpg\0 b.png", "lists are text"),
         ("a.json", "[" * 100_000, "nested too deeply"),
         ("a.json", '[["a.jpg", {}]]', "pairs of names"),

@@ -29,9 +29,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from pixeldiff import image as images
-from pixeldiff.data.bsds import split_folders
+from pixeldiff.data.edges import EdgeLabels, split_folders
 from pixeldiff.data.lists import list_columns, list_images, read_json_list, read_list, visible
-from pixeldiff.data.truth import read_bsds, read_shares
 from pixeldiff.edgemap import thin
 from pixeldiff.errors import InputError, UserError
 from pixeldiff.inference.sizes import SMALLEST as SMALLEST_SEEN
@@ -198,10 +197,7 @@ def _list_pair(line: str, where: str) -> Pair:
 
 def read_label_shares(path: Path) -> NDArray[np.uint8]:
     """The share of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of an image."""
-    if path.suffix == ".mat":
-        shares: NDArray[np.uint8] = np.rint(np.mean(read_bsds(path), axis=0) * 255).astype(np.uint8)
-        return shares
-    return np.array(read_shares(path))
+    return np.array(EdgeLabels((path,)).fraction())
 
 
 def read_soft(path: Path) -> NDArray[np.uint8]:

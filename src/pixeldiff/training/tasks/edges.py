@@ -30,9 +30,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pixeldiff.data.bsds import ORIGIN
+from pixeldiff.data.edges import READERS, EdgeLabels
 from pixeldiff.data.lists import find_root
-from pixeldiff.data.truth import GroundTruth
 from pixeldiff.edgemap import to_8_bit
 from pixeldiff.errors import UserError
 from pixeldiff.image import pad_to, preprocessing, read8
@@ -211,7 +210,7 @@ class Task:
             logits = logits_of(model, image)
             shares = torch.from_numpy(label).to(logits[0].device)[None, None] / 255
             losses.append(robust_loss(logits, shares, self.settings.eta, self.settings.balance).item())
-            truth = GroundTruth((pair.label,)).load()
+            truth = EdgeLabels((pair.label,)).masks()
             counts.append(evaluate_image(as_edges(logits), truth, self.scored.thresholds, self.scored.max_dist))
         summary = summarize(counts)
         return {"ods": summary.ods, "ois": summary.ois, "ap": summary.ap, "held_out_loss": sum(losses) / len(losses)}
@@ -241,4 +240,4 @@ def _look_at(pairs: list[Pair], eta: float) -> None:
 
 
 def _all_pairs(root: str, sources: tuple[str, ...]) -> list[Pair]:
-    return [pair for source in sources for pair in list_pairs(find_root(root, ORIGIN), source)]
+    return [pair for source in sources for pair in list_pairs(find_root(root, READERS["bsds500"].origin), source)]

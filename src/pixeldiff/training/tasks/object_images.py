@@ -22,7 +22,7 @@ from pixeldiff.errors import UserError
 from pixeldiff.image import read8
 from pixeldiff.inference.objects import GRID, PAD
 from pixeldiff.machine import memory_budget
-from pixeldiff.metrics.objects import area
+from pixeldiff.metrics.boxes import area
 from pixeldiff.training.tasks.edge_pairs import recolor
 
 Window = tuple[float, float, float, float]  # left, top, right, bottom in the image

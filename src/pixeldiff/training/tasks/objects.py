@@ -23,7 +23,7 @@ from pixeldiff import image
 from pixeldiff.data.lists import find_root
 from pixeldiff.data.voc import ORIGIN, LabeledImage, Objects, check_same_names, joined, list_objects
 from pixeldiff.errors import UserError
-from pixeldiff.evaluation.objects import SCORED
+from pixeldiff.evaluation.objects import MIN_SCORE
 from pixeldiff.inference.objects import choose, fit
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.objects import Detections, GroundTruth, Matches
@@ -185,7 +185,7 @@ class Task:
         for own in self.held_out.images:
             pixels = image.read8(own.image)
             matches.add(
-                find_objects(model, pixels, self.data.size, SCORED), GroundTruth(own.boxes, own.labels, own.ignored)
+                find_objects(model, pixels, self.data.size, MIN_SCORE), GroundTruth(own.boxes, own.labels, own.ignored)
             )
         scores = matches.summary()
         return {"map50": scores.map50, "ap": scores.ap}

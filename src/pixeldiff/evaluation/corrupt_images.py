@@ -12,10 +12,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pixeldiff import image as images
 from pixeldiff.errors import InputError
+from pixeldiff.evaluation.corruptions import KINDS, SEVERITIES, corrupt
 from pixeldiff.files import holds
 from pixeldiff.jobs.operation import Operation, Output
 from pixeldiff.render.formats import encode_image
-from pixeldiff.robustness.corruptions import KINDS, SEVERITIES, corrupt
 
 SHEET_SIDE = 150  # the longer side of an image on the sheet
 _COMMAND = "pixeldiff data corrupt --corruption "

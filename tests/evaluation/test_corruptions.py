@@ -8,8 +8,8 @@ from scipy import ndimage
 from skimage.color import hsv2rgb, rgb2hsv
 
 from pixeldiff.errors import UserError
-from pixeldiff.robustness import corruptions
-from pixeldiff.robustness.corruptions import FAMILIES, KINDS, PARAMETERS, SEVERITIES, corrupt, get_corruption_names
+from pixeldiff.evaluation import corruptions
+from pixeldiff.evaluation.corruptions import FAMILIES, KINDS, PARAMETERS, SEVERITIES, corrupt, get_corruption_names
 
 IMAGES = ("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel", "moon", "rocket")
 FIXED = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}  # nothing drawn

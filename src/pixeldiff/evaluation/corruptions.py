@@ -248,7 +248,8 @@ def _frost_texture(index: int, side: int) -> Array:
         angle = turn + direction * np.pi / 6
         along, across = fx * np.cos(angle) + fy * np.sin(angle), fy * np.cos(angle) - fx * np.sin(angle)
         for length, thickness in ((40, 2.5), (12, 1.0)):
-            blur = np.exp(-2 * np.pi**2 * ((length * along) ** 2 + (thickness * across) ** 2)).astype(np.float32)
+            with np.errstate(under="ignore"):
+                blur = np.exp(-2 * np.pi**2 * ((length * along) ** 2 + (thickness * across) ** 2)).astype(np.float32)
             # The same noise shifted: needles of different directions do not meet at the same points.
             shift = np.exp(-2j * np.pi * (fx + fy) * rng.integers(side)).astype(np.complex64)
             needles = fft.irfft2(spectrum * blur * shift, s=ice.shape)
