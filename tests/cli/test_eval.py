@@ -28,7 +28,7 @@ predict = optional("pixeldiff.training.tasks.classes").predict
 
 
 def run_edges(*arguments: object) -> int:
-    return run_edges(*arguments)
+    return run("eval", "edges", *arguments)
 
 
 def run(*arguments: object) -> int:
