@@ -103,13 +103,13 @@ web: web/node_modules/.package-lock.json web/engine.wasm web/threads/engine.js
 	@echo "Put web/dist on any static host, or look at it: python3 -m http.server --directory web/dist"
 
 # The float engine for browsers: on one thread, and with threads where a page may share memory.
-WASM := native/web/module.cpp native/threads.cpp \
+WASM := native/web/module.cpp native/threads.cpp native/edges/nms.cpp native/edges/thin.cpp \
 	$(addprefix native/float/,kernels.cpp layers.cpp pidinet.cpp portable.cpp wasm.cpp workspace.cpp)
 EMCC = command -v emcc >/dev/null || { echo "The page needs emscripten: apt install emscripten"; exit 2; }; \
 	emcc $(WASM) -O3 -msimd128 -std=c++20 -Inative --no-entry -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=2GB \
 	-sFILESYSTEM=0 -sEXPORTED_FUNCTIONS=_malloc,_free
 
-web/engine.wasm web/threads/engine.js: $(WASM) $(wildcard native/*.hpp native/float/*.hpp native/float/*.inl)
+web/engine.wasm web/threads/engine.js: $(WASM) $(wildcard native/*.hpp native/edges/*.hpp native/float/*.hpp native/float/*.inl)
 
 web/engine.wasm:
 	$(EMCC) -o $@.$$$$.wasm && mv $@.$$$$.wasm $@

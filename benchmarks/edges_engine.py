@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pixeldiff import _native, image
 from pixeldiff.export.onnx import export_onnx
-from pixeldiff.inference.backends import NativeNetwork
+from pixeldiff.inference.backends import NativeBackend
 from pixeldiff.inference.edges import EdgeNetwork
 from pixeldiff.jobs.bench import synthetic_image
 from pixeldiff.machine import describe
@@ -179,14 +179,14 @@ def agreement(names: Iterable[str], images: Path, count: int) -> dict[str, Any]:
     return {"images": len(photos), "networks": report}
 
 
-def _each_instruction_set(trained: Path) -> Iterable[tuple[str, NativeNetwork]]:
+def _each_instruction_set(trained: Path) -> Iterable[tuple[str, NativeBackend]]:
     import os
 
     from pixeldiff.weights import describe as described
 
     for kernels in _native.float_instruction_sets():
         os.environ["PIXELDIFF_ISA"] = kernels
-        yield kernels, NativeNetwork(trained, described(trained), 1)
+        yield kernels, NativeBackend(trained, described(trained), 1)
     del os.environ["PIXELDIFF_ISA"]
 
 

@@ -1,4 +1,4 @@
-"""EdgeDetector against the torch network, and against itself: batches, tiles, scales, kinds of input."""
+"""EdgeDetector against the torch network, and against itself: backends, batches, scales, kinds of input."""
 
 import json
 import pickle
@@ -9,18 +9,17 @@ import pytest
 from PIL import Image
 
 from pixeldiff import EdgeDetector, UserError, _native, image
-from pixeldiff.errors import InputError, OutputError
+from pixeldiff.errors import InputError, MissingExtra, OutputError
 from pixeldiff.inference.edges import Look, detect_edges
 from pixeldiff.inference.sizes import DEFAULT_SIZE, input_size, prepare
 from pixeldiff.render.drawing import Drawing, render
-from tests.extras import optional
+from tests.extras import NEEDS_TORCH, optional
 
 onnx = optional("onnx")
 torch = optional("torch")
 export_onnx = optional("pixeldiff.export.onnx").export_onnx
-tile_recipe = optional("pixeldiff.export.onnx").tile_recipe
 create_model = optional("pixeldiff.models").create_model
-load_model = optional("pixeldiff.models.saving").load_model
+TorchBackend = optional("pixeldiff.models.edge_backend").TorchBackend
 save_model = optional("pixeldiff.models.saving").save_model
 
 
@@ -38,18 +37,26 @@ def graph(edge_onnx):
     return EdgeDetector(edge_onnx, threads=1)
 
 
-@pytest.mark.parametrize(("write", "suffix"), [(save_model, "safetensors"), (export_onnx, "onnx")])
 @pytest.mark.parametrize("size", [(16, 16), (33, 47), (64, 96)])
-def test_equals_the_torch_network(size, write, suffix, rng, tmp_path):
+def test_every_backend_equals_the_torch_network(size, rng, tmp_path):
     torch.manual_seed(1)
     model = create_model("tiny", width=4, side_channels=4).eval()
-    write(model, tmp_path / f"a.{suffix}")
+    save_model(model, tmp_path / "a.safetensors")
+    export_onnx(model, tmp_path / "a.onnx")
     photo = noise(rng, *size, 3)
     with torch.no_grad():
         logits = model.side_logits(torch.from_numpy(image.normalize(photo, image.MEAN, image.STD))[None])
-    maps = EdgeDetector(tmp_path / f"a.{suffix}")(photo, sides=True)
-    assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
-    np.testing.assert_allclose(maps, torch.sigmoid(torch.cat(logits))[:, 0].numpy(), atol=1e-5)
+    expected = torch.sigmoid(torch.cat(logits))[:, 0].numpy()
+    for backend in ("native", "torch", "onnx"):
+        detector = EdgeDetector(tmp_path / ("a.onnx" if backend == "onnx" else "a.safetensors"))
+        if backend == "torch":
+            detector.network.backend = TorchBackend(detector.network.path, 1, "cpu")
+        assert detector.network.backend.name == backend
+        np.testing.assert_allclose(detector(photo), expected[-1], atol=1e-5)
+        if backend != "onnx":
+            maps = detector(photo, sides=True)
+            assert (maps.shape, maps.dtype) == ((5, *size), np.float32)
+            np.testing.assert_allclose(maps, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 50), (50, 1), (7, 9), (15, 40), (40, 56)])
@@ -77,47 +84,52 @@ def test_a_list_of_mixed_sizes_gives_each_its_own_map(detector, rng):
     assert detector([]) == []
 
 
-@pytest.mark.parametrize("size", [(640, 480), (637, 475), (300, 1001)])
-def test_tiles_make_no_difference(size, graph, rng):
-    photo = noise(rng, size[0] // 8 + 1, size[1] // 8 + 1, 3)
-    photo = image.resize(photo, size).astype(np.uint8)
-    whole = graph(photo, sides=True)
-    graph.network.memory_budget = 24 * 8 * 480 * 400
-    tiled = graph(photo, sides=True)
-    np.testing.assert_allclose(tiled, whole, atol=2e-4)
-    np.testing.assert_array_equal(graph(photo), tiled[-1])
-
-
-def test_strips_of_our_engine_change_nothing_at_all(detector, graph, rng):
+def test_strips_of_the_cpp_engine_change_nothing_at_all(detector, graph, rng):
     photo = image.resize(noise(rng, 38, 60, 3), (301, 475)).astype(np.uint8)
-    whole = detector(photo, sides=True)
-    np.testing.assert_allclose(graph(photo, sides=True), whole, atol=2e-4)
+    maps = detector(photo, sides=True)
+    np.testing.assert_allclose(graph(photo), maps[-1], atol=2e-4)
     detector.network.memory_budget = 1
-    np.testing.assert_array_equal(detector(photo, sides=True), whole)
-    np.testing.assert_array_equal(detector(photo), whole[-1])
+    np.testing.assert_array_equal(detector(photo, sides=True), maps)
+    np.testing.assert_array_equal(detector(photo), maps[-1])
 
 
-def test_the_engine_is_that_of_the_file_or_the_one_asked_for(detector, graph, edge_weights, edge_onnx, monkeypatch):
-    assert (detector.network.engine, graph.network.engine) == ("native", "onnx")
-    assert EdgeDetector("tiny", engine="native").network.engine == "native"
-    for model, arguments, says in (
-        (edge_weights, {"engine": "onnx"}, r"runs \.onnx files.*pixeldiff export small-random -o small-random\.onnx"),
-        (edge_onnx, {"engine": "native"}, r"runs \.safetensors files, not small-random\.onnx"),
-        (edge_weights, {"engine": "quantum"}, "engine is native or onnx"),
-        (edge_weights, {"engine": "native", "providers": ["CPUExecutionProvider"]}, "engine='onnx'"),
+def test_an_onnx_file_has_no_side_outputs(graph, rng):
+    with pytest.raises(InputError, match=r"\.safetensors"):
+        graph(noise(rng, 20, 30, 3), sides=True)
+
+
+def test_the_backend_follows_the_file_and_the_device(detector, graph, edge_weights, edge_onnx, monkeypatch):
+    assert (detector.network.backend.name, graph.network.backend.name) == ("native", "onnx")
+    for model, arguments, subject in (
+        (edge_onnx, {"device": "quantum"}, "device 'quantum'"),
+        (edge_onnx, {"device": "cuda:x"}, "device 'cuda:x'"),
+        (edge_weights, {"providers": ["CPUExecutionProvider"]}, r"small-random\.safetensors"),
     ):
-        with pytest.raises(UserError, match=says):
+        with pytest.raises(UserError, match=subject):
             EdgeDetector(model, **arguments)
-    monkeypatch.delitem(sys.modules, "pixeldiff.inference.onnx_session", raising=False)
-    monkeypatch.delattr("pixeldiff.inference.onnx_session", raising=False)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(UserError, match=r"needs onnxruntime; install it with: pip install 'pixeldiff\[onnx\]'"):
-        EdgeDetector(edge_onnx)
+    for name, model, arguments, extra in (
+        ("onnxruntime", edge_onnx, {}, "onnx"),
+        ("torch", edge_weights, {"device": "cuda"}, "train"),
+    ):
+        with monkeypatch.context() as patch:
+            for module in ("pixeldiff.inference.onnx_session", "pixeldiff.models.edge_backend"):
+                patch.delitem(sys.modules, module, raising=False)
+            patch.delattr("pixeldiff.inference.onnx_session", raising=False)
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(MissingExtra, match=rf"pixeldiff\[{extra}\]"):
+                EdgeDetector(model, **arguments)
 
 
-def test_reach_of_tiles_is_the_networks():
-    assert tile_recipe(create_model("tiny"))["reach"] == 178
-    assert tile_recipe(create_model("tiny-l"))["reach"] == 82
+@NEEDS_TORCH
+def test_torch_runs_on_the_device_or_says_what_it_lacks(edge_weights, rng):
+    photo = noise(rng, 20, 30, 3)
+    assert EdgeDetector(edge_weights, device="meta").network.backend.name == "torch"
+    for device in ("quantum", "cuda:99"):
+        with pytest.raises(UserError, match=f"device '{device}'"):
+            EdgeDetector(edge_weights, device=device)
+    if torch.cuda.is_available():
+        expected = EdgeDetector(edge_weights)(photo)
+        np.testing.assert_allclose(EdgeDetector(edge_weights, device="cuda")(photo), expected, atol=1e-3)
 
 
 def test_flip_averages_with_the_mirror_image(detector, rng):
@@ -201,23 +213,6 @@ def test_the_budget_follows_the_machine(memory, budget, edge_onnx, monkeypatch):
     assert EdgeDetector(edge_onnx).network.memory_budget == budget * 10**6
 
 
-def test_a_file_without_a_recipe_for_tiles_is_explained(graph, rng):
-    graph.network.metadata.pop("tiles")
-    graph.network.memory_budget = 1
-    with pytest.raises(UserError, match="export its weights again"):
-        graph(noise(rng, 40, 40, 3))
-
-
-def test_tiles_on_a_real_image_with_trained_weights(data, tmp_path):
-    model = load_model(data / "pidinet-official" / "table5_pidinet-tiny-l.pth")
-    export_onnx(model, tmp_path / "a.onnx")
-    detector = EdgeDetector(tmp_path / "a.onnx")
-    source = sorted((data / "BSDS500/images/test").glob("*.jpg"))[0]
-    whole = detector(source)
-    detector.network.memory_budget = 24 * 20 * 260 * 260
-    assert np.abs(detector(source) - whole).max() < 1e-3
-
-
 def test_large_images_are_seen_smaller_and_maps_come_back_large(detector, rng):
     photo = image.resize(noise(rng, 30, 40, 3), (120, 161)).astype(np.uint8)
     edges = detector(photo, max_size=80)
@@ -252,23 +247,12 @@ def test_the_size_that_is_seen():
         ({"preprocessing": 5}, "the preprocessing is not a JSON object"),
         ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1]}}, "'std' of the preprocessing"),
         ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1, 0]}}, "a std above 0"),
-        ({"config": 3}, "the config is not a JSON object"),
-        ({"config": {"width": 10**9}}, "'width' of the config"),
-        ({"config": {"width": "4"}}, "'width' of the config"),
-        ({"tiles": None}, "the tiles is not a JSON object"),
-        ({"reach": -1}, "'reach' of the tiles"),
-        ({"reach": float("nan")}, "'reach' of the tiles"),
-        ({"stride": 3}, "'stride' of the tiles"),
-        ({"fusion": [1.0, 1.0]}, "'fusion' of the tiles"),
-        ({"fusion": [1.0, 1.0, 1.0, float("inf")]}, "'fusion' of the tiles"),
-        ({"bias": None}, "'bias' of the tiles"),
     ],
 )
 def test_a_description_that_lies_is_refused(tmp_path, edge_onnx, change, says):
     proto = onnx.load(edge_onnx)
     described = json.loads(proto.metadata_props[0].value)
-    target = described["tiles"] if set(change) <= described["tiles"].keys() else described
-    target |= change
+    described |= change
     onnx.helper.set_model_props(proto, {"pixeldiff": json.dumps(described)})
     onnx.save(proto, tmp_path / "lies.onnx")
     with pytest.raises(UserError, match=says):
@@ -307,8 +291,10 @@ def test_a_graph_that_does_not_run_or_gives_no_maps_is_told(tmp_path, edge_onnx)
         last = next(node for node in proto.graph.node if node.output[0] == "edges")
         last.input[0] = "image"
         if fault == "sizes":
+            pool = onnx.helper.make_node("MaxPool", ["image"], ["half"], kernel_shape=[2, 2], strides=[2, 2])
+            proto.graph.node.insert(0, pool)
             last.op_type = "Add"
-            last.input.append("side_2")
+            last.input.append("half")
         onnx.save(proto, tmp_path / "odd.onnx")
         with pytest.raises(UserError, match=says):
             EdgeDetector(tmp_path / "odd.onnx", threads=1)(np.zeros((20, 30, 3), np.uint8))
@@ -387,13 +373,6 @@ def test_maps_are_enlarged_in_bands(detector, rng):
     photo = noise(rng, 600, 40, 3)
     small = detector(image.reduce(photo, (100, 7)))
     np.testing.assert_array_equal(detector(photo, max_size=100), image.resize(small, (600, 40)))
-
-
-def test_memory_goes_back_after_a_large_run(graph, rng, monkeypatch):
-    image = noise(rng, 40, 50, 3)
-    before = graph(image, sides=True)
-    monkeypatch.setattr("pixeldiff.inference.backends._SHRINK_PIXELS", 1)
-    np.testing.assert_array_equal(graph(image, sides=True), before)
 
 
 def test_thin_lines_of_a_reduced_image_stay_thin_and_whole(detector, monkeypatch):

@@ -67,7 +67,7 @@ def test_names_that_contributors_are_sent_to_are_defined_there():
     sent = re.findall(r"`(\w+)` (?:of|in) `([\w/]+\.py)`", text)
     for module, line in re.findall(r"`([\w/]+\.py)`: add its name to (.*),", text):
         sent += [(name, module) for name in re.findall(r"`(\w+)`", line)]
-    assert {name for name, _ in sent} >= {"KINDS", "pixel_pairs", "LETTERS", "FAMILIES", "COMMANDS", "FORMATS"}
+    assert {name for name, _ in sent} >= {"KINDS", "FAMILIES", "COMMANDS", "FORMATS"}
     for name, module in sent:
         code = (ROOT / "src/pixeldiff" / module).read_text()
         assert re.search(rf"^(?:def {name}\b|{name}\b.* = )", code, re.M), (name, module)

@@ -1,7 +1,7 @@
 // Where the edges come from on a page without a server: our own engine in a worker. Nothing is uploaded.
 //
 // The interface is that of src/pixeldiff/serve/page/engine.js.
-import { inputSize, reduce, resize, thinLines } from "../src/pixeldiff/serve/page/maps.js";
+import { inputSize, reduce } from "../src/pixeldiff/serve/page/maps.js";
 
 export const promise = "Edges of an image, found on your own machine. Nothing is uploaded.";
 export const canVector = false;
@@ -41,8 +41,7 @@ export async function edges(blob, { model, nms, max_size }, bitmap) {
   }
   let pixels = pixelsOf(bitmap);
   if (rows !== height || columns !== width) pixels = reduce(pixels, height, width, rows, columns);
-  const own = await ran({ model, pixels, rows, columns });
-  const map = (nms ? thinLines : resize)(own, rows, columns, height, width);
+  const map = await ran({ model, pixels, rows, columns, height, width, nms });
   return { width, height, map, seen: [columns, rows] };
 }
 

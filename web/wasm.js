@@ -1,4 +1,5 @@
-// native/web/module.cpp as JavaScript: a network from its file, maps from pixels. Runs in a worker and in node.
+// native/web/module.cpp as JavaScript: a network from its file, maps from pixels, thin lines. Runs in a worker and in
+// node.
 import { read } from "./network.js";
 
 const SMALLEST = 16; // as in src/pixeldiff/inference/sizes.py: smaller images go on with their last row and column
@@ -27,7 +28,7 @@ export class Engine {
   // `load` is what threads/engine.js exports. Maps are the same, to the bit.
   static async openWithThreads(load, threads) {
     const module = await load({ threads });
-    const names = ["malloc", "free", "network_open", "network_run", "network_kernels"];
+    const names = ["malloc", "free", "network_open", "network_run", "network_kernels", "map_nms", "map_thin"];
     const exports = Object.fromEntries(names.map((name) => [name, module[`_${name}`]]));
     return new Engine({ ...exports, memory: module.wasmMemory }, threads, [...module.PThread.unusedWorkers]);
   }
@@ -44,11 +45,12 @@ export class Engine {
 
   // The network in the bytes of a .safetensors file.
   network(content) {
-    const { described, config, weights } = read(content);
-    const { width, side_channels, pattern, cdcm, csam, shortcuts } = config;
-    const held = this.#with([new TextEncoder().encode(pattern), weights], (letters, numbers) =>
-      this.exports.network_open(width, side_channels, letters, cdcm, csam, shortcuts, numbers, weights.length),
+    const { described, config, kernelSizes, weights } = read(content);
+    const { width, side_channels, cdcm, csam, shortcuts } = config;
+    const held = this.#with([Uint8Array.from(kernelSizes), weights], (sizes, numbers) =>
+      this.exports.network_open(width, side_channels, sizes, cdcm, csam, shortcuts, numbers, weights.length),
     );
+    if (!held) throw new Error("its file is damaged (it does not hold the weights of its network)");
     return { held, table: levels(described.preprocessing) };
   }
 
@@ -80,6 +82,22 @@ export class Engine {
       }
     });
     return map;
+  }
+
+  // The crests of a map, as in native/edges/nms.cpp.
+  nms(map, height, width) {
+    return this.#with([map, map.byteLength], (from, to) => {
+      this.exports.map_nms(from, height, width, to);
+      return new Float32Array(this.exports.memory.buffer, to, map.length).slice();
+    });
+  }
+
+  // Lines one pixel wide of a mask of 0 and 1, as in native/edges/thin.cpp.
+  thin(mask, height, width) {
+    return this.#with([mask, mask.byteLength], (from, to) => {
+      this.exports.map_thin(from, height, width, to);
+      return new Uint8Array(this.exports.memory.buffer, to, mask.length).slice();
+    });
   }
 
   // Calls f with the addresses of arrays, or of so many bytes, in the module's memory.

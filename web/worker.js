@@ -1,4 +1,7 @@
-// The engine off the page's own thread: {id, model, pixels, rows, columns} in, {id, map} or {id, error} out.
+// The engine off the page's own thread: {id, model, pixels, rows, columns, height, width, nms} in, {id, map} or
+// {id, error} out. The pixels are rows x columns, the map is height x width.
+import { resize } from "../src/pixeldiff/serve/page/maps.js";
+import { thinLines } from "./lines.js";
 import { Engine } from "./wasm.js";
 
 const MOST_THREADS = 8; // each is a worker; more would have few rows of an image each
@@ -35,11 +38,13 @@ function opened(model) {
   return networks.get(model);
 }
 
-onmessage = async ({ data: { id, model, pixels, rows, columns } }) => {
+onmessage = async ({ data: { id, model, pixels, rows, columns, height, width, nms } }) => {
   try {
     const { own, network } = await opened(model);
     if (!pixels) return; // only to be ready for the first image
-    const map = own.edges(network, pixels, rows, columns);
+    const small = own.edges(network, pixels, rows, columns);
+    const size = [rows, columns, height, width];
+    const map = nms ? thinLines(own, small, ...size) : resize(small, ...size);
     postMessage({ id, map }, [map.buffer]);
   } catch (error) {
     engine?.then((own) => own.end(), () => {});

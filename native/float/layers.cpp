@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 namespace pixeldiff::pidinet {
@@ -17,7 +18,7 @@ void check(const Config& config) {
   check(config.width >= 1 && config.width <= kMostChannels, "the width of a network is 1 to 4096 channels");
   check(config.side_channels >= 1 && config.side_channels <= kMostChannels, "a side has 1 to 4096 channels");
   check(config.kinds.size() == kStages * kLayers && config.kinds.find_first_not_of("carv") == std::string::npos,
-        "the kinds of layers are 16 of the letters c, a, r, v");
+        "a network has 16 layers of the kinds c, a, r, v");
 }
 
 int support(char kind) { return kind == 'r' ? 5 : 3; }
@@ -26,10 +27,12 @@ int support(char kind) { return kind == 'r' ? 5 : 3; }
 struct Source {
   const float* at;
   size_t used = 0;
+  std::vector<size_t> sizes = {};  // of the parts, in order
 
   const float* next(size_t count) {
     const float* first = at ? at + used : nullptr;
     used += count;
+    sizes.push_back(count);
     return first;
   }
 };
@@ -86,6 +89,13 @@ std::vector<float> depthwise(const float* weights, int channels, char kind) {
   return kept;
 }
 
+bool rests_in_center(const float* kernels, int channels) {
+  for (int c = 0; c < channels; ++c) {
+    if (kernels[c * 9 + 4] != 0.0f) return false;
+  }
+  return true;
+}
+
 Block read_block(Source& source, const Config& config, int inputs, int outputs, char kind, bool opens) {
   Block block;
   block.inputs = inputs;
@@ -94,6 +104,7 @@ Block read_block(Source& source, const Config& config, int inputs, int outputs, 
   block.identity = config.shortcuts && !opens;
   const float* kernels = source.next(static_cast<size_t>(inputs) * support(kind) * support(kind));
   if (kernels) block.depthwise = depthwise(kernels, inputs, kind);
+  if (kernels && kind == 'v' && rests_in_center(kernels, inputs)) block.kind = 'a';  // eight products instead of nine
   block.pointwise = pointwise(source.next(static_cast<size_t>(outputs) * inputs), nullptr, outputs, inputs);
   if (config.shortcuts && opens) {
     const float* weights = source.next(static_cast<size_t>(outputs) * inputs);
@@ -219,10 +230,24 @@ DilationSpace dilation_space(int channels, int rows) {
   return {plane, 6 * plane * channels + 2 * kMargin, plane * rows * groups_of(channels) * kGroup};
 }
 
-size_t weight_count(const Config& config) {
+std::string kinds_of(const std::vector<int>& kernel_sizes) {
+  std::string kinds;
+  for (int size : kernel_sizes) {
+    check(size == 3 || size == 5, "kernels are 3x3, or 5x5 and radial");
+    kinds += size == 5 ? 'r' : 'v';
+  }
+  return kinds;
+}
+
+std::vector<size_t> weight_sizes(const Config& config) {
   Source source{nullptr};
   read_layers(source, config);
-  return source.used;
+  return source.sizes;
+}
+
+size_t weight_count(const Config& config) {
+  const std::vector<size_t> sizes = weight_sizes(config);
+  return std::accumulate(sizes.begin(), sizes.end(), size_t{0});
 }
 
 std::unique_ptr<Layers> make_layers(const Config& config, const float* weights, size_t count) {

@@ -39,6 +39,11 @@ struct Config {
 //   fusion (4), bias
 // Throws std::invalid_argument for a configuration that cannot be.
 size_t weight_count(const Config& config);
+// The same, tensor by tensor.
+std::vector<size_t> weight_sizes(const Config& config);
+// The kinds of layers by the sizes of their folded kernels: 3, or 5 for a radial one. Throws std::invalid_argument for
+// others.
+std::string kinds_of(const std::vector<int>& kernel_sizes);
 
 struct Kernels;
 struct Layers;

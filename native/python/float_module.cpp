@@ -92,22 +92,23 @@ void bind_float(nb::module_& m) {
   m.def("float_instruction_sets", &names,
         "The instruction sets of the float engine that this machine runs, best first.");
   m.def(
-      "edge_weight_count",
-      [](int width, int side_channels, const std::string& kinds, bool cdcm, bool csam, bool shortcuts) {
-        return weight_count({width, side_channels, kinds, cdcm, csam, shortcuts});
+      "edge_weight_sizes",
+      [](int width, int side_channels, const std::vector<int>& kernel_sizes, bool cdcm, bool csam, bool shortcuts) {
+        return weight_sizes({width, side_channels, kinds_of(kernel_sizes), cdcm, csam, shortcuts});
       },
-      "width"_a, "side_channels"_a, "kinds"_a, "cdcm"_a, "csam"_a, "shortcuts"_a, "Floats that the network has.");
+      "width"_a, "side_channels"_a, "kernel_sizes"_a, "cdcm"_a, "csam"_a, "shortcuts"_a,
+      "Return the number of floats of each tensor of an edge network, in the order in which EdgeNetwork takes them.");
   m.def(
       "fma_peak", [] { return fma_peak(choose_kernels()) / 1e9; }, "Billions of multiply-adds per second of a core.");
   nb::class_<Network>(m, "EdgeNetwork")
       .def(
           "__init__",
-          [](Network* self, int width, int side_channels, const std::string& kinds, bool cdcm, bool csam,
+          [](Network* self, int width, int side_channels, const std::vector<int>& kernel_sizes, bool cdcm, bool csam,
              bool shortcuts, Array<float, 1> weights) {
-            new (self) Network({width, side_channels, kinds, cdcm, csam, shortcuts}, weights.data(), weights.size(),
-                               choose_kernels());
+            new (self) Network({width, side_channels, kinds_of(kernel_sizes), cdcm, csam, shortcuts}, weights.data(),
+                               weights.size(), choose_kernels());
           },
-          "width"_a, "side_channels"_a, "kinds"_a, "cdcm"_a, "csam"_a, "shortcuts"_a, "weights"_a)
+          "width"_a, "side_channels"_a, "kernel_sizes"_a, "cdcm"_a, "csam"_a, "shortcuts"_a, "weights"_a)
       .def_prop_ro("instruction_set", [](const Network& self) { return std::string(name_of(self.kernels())); })
       .def(
           "picture",

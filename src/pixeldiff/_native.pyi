@@ -1,5 +1,7 @@
 """Types of the C++ kernels (native/python/module.cpp)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,7 +58,9 @@ class FloatConv:
     def __call__(self, x: NDArray[np.float32], threads: int = 0) -> NDArray[np.float32]: ...
 
 def float_instruction_sets() -> list[str]: ...
-def edge_weight_count(width: int, side_channels: int, kinds: str, cdcm: bool, csam: bool, shortcuts: bool) -> int: ...
+def edge_weight_sizes(
+    width: int, side_channels: int, kernel_sizes: Sequence[int], cdcm: bool, csam: bool, shortcuts: bool
+) -> list[int]: ...
 def fma_peak() -> float: ...
 
 class EdgeNetwork:
@@ -64,7 +68,7 @@ class EdgeNetwork:
         self,
         width: int,
         side_channels: int,
-        kinds: str,
+        kernel_sizes: Sequence[int],
         cdcm: bool,
         csam: bool,
         shortcuts: bool,

@@ -21,6 +21,7 @@ from PIL import Image
 from pixeldiff import image as images
 from pixeldiff.files import atomic_write
 from pixeldiff.image import FloatMap, ImageLike
+from pixeldiff.inference.backends import DEFAULT_DEVICE
 from pixeldiff.inference.edges import DEFAULT, EdgeNetwork, Look, detect_batch, detect_edges
 from pixeldiff.inference.sizes import DEFAULT_SIZE, ModelInput, prepare
 from pixeldiff.options import build
@@ -37,8 +38,9 @@ class EdgeDetector:
             downscaled for the network; maps and drawings always have the image's size.
         threads: cores per image; all of them if None.
         streams: images that may be in the network at once; they share the memory.
-        providers: ONNX Runtime's, for .onnx files.
-        engine: "native" or "onnx"; by default the one that the file is for.
+        device: "cpu", or a device of torch such as "cuda:1". On a CPU the C++ engine runs .safetensors files of
+            PiDiNets; torch (extra `train`) runs other networks and other devices.
+        providers: ONNX Runtime's, for .onnx files; by default the one of the device.
     """
 
     def __init__(
@@ -48,11 +50,11 @@ class EdgeDetector:
         max_size: int | None = DEFAULT_SIZE,
         threads: int | None = None,
         streams: int = 1,
+        device: str = DEFAULT_DEVICE,
         providers: Sequence[Any] | None = None,
-        engine: str | None = None,
     ) -> None:
         self.max_size = Look(max_size=max_size).max_size
-        self.network = EdgeNetwork(model, threads, providers, streams, engine)
+        self.network = EdgeNetwork(model, threads, device, providers, streams)
 
     @property
     def name(self) -> str:

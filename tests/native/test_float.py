@@ -1,16 +1,16 @@
-"""The float engine: its own weights reader, and a network's maps against torch's, on every instruction set here."""
+"""The float engine: its weights reader, and a network's maps against torch's, on every instruction set here."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 import pytest
 
-from pixeldiff import _native, weights
-from pixeldiff.errors import UserError
+from pixeldiff import EdgeDetector, _native, weights
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.image import normalize
-from pixeldiff.inference.edge_file import KINDS, parse_edges, read_edges
-from pixeldiff.weights.pairs import folded
+from pixeldiff.inference.edge_file import EdgeConfig, engine_sizes, parse_edges, read_edges
 from tests.extras import NEEDS_TORCH
 from tests.references import small_network
 from tests.references.tensors import load, save
@@ -25,10 +25,7 @@ def instruction_set(request, monkeypatch):
 
 
 def engine(file):
-    config = file.config
-    return _native.EdgeNetwork(
-        config.width, config.side_channels, config.pattern, config.cdcm, config.csam, config.shortcuts, file.weights
-    )
+    return _native.EdgeNetwork(*dataclasses.astuple(file.config), file.weights)
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +33,96 @@ def small():
     return read_edges(small_network.TRAINED)
 
 
-def test_the_count_of_weights_is_that_of_the_tensors(small):
-    for change in ({}, {"cdcm": False}, {"csam": False}, {"shortcuts": False}, {"pattern": "r" * 16}, {"width": 3}):
-        config = dataclasses.replace(small.config, **change)
-        support = {"radial": 25}
-        count = sum(int(np.prod(s)) // 9 * support.get(k, 9) if k else int(np.prod(s)) for _, s, k in config.layers())
-        assert count == _native.edge_weight_count(*dataclasses.astuple(config))
+@NEEDS_TORCH
+@pytest.mark.parametrize("switches", itertools.product((False, True), repeat=3))
+@pytest.mark.parametrize("pattern", ["carv", "baseline", "r16", "a16", "cvvv"])
+def test_the_layout_that_torch_writes_is_what_the_engine_takes(pattern, switches):
+    """Tensor by tensor: the size after folding."""
+    from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig, engine_layout
+    from pixeldiff.weights.pairs import pixel_pairs
+
+    for width, side_channels in ((1, 1), (3, 5), (20, 8)):
+        model = PiDiNet(PiDiNetConfig(width, side_channels, pattern, *switches))
+        state, layout = model.state_dict(), engine_layout(model)
+        assert sorted(name for name, _ in layout) == sorted(state)
+        folding = {kind: pixel_pairs(kind).support for _, kind in layout if kind}
+        sizes = [
+            state[name].numel() // 9 * folding[kind] ** 2 if kind else state[name].numel() for name, kind in layout
+        ]
+        kernel_sizes = tuple(folding[kind] for _, kind in layout if kind)
+        assert engine_sizes(EdgeConfig(width, side_channels, kernel_sizes, *switches)) == sizes
+
+
+@NEEDS_TORCH
+def test_every_variant_is_laid_out_for_the_engine():
+    from pixeldiff.models.pidinet import VARIANTS, PiDiNet
+    from pixeldiff.models.saving import layout_for_engine
+
+    for config in VARIANTS.values():
+        layout = layout_for_engine(PiDiNet(config))["engine"]
+        sizes = tuple(3 if len(layout["folding"][kind]) == 9 else 5 for _, kind in layout["tensors"] if kind)
+        switches = (config.cdcm, config.csam, config.shortcuts)
+        expected = engine_sizes(EdgeConfig(config.width, config.side_channels, sizes, *switches))
+        assert len(layout["tensors"]) == len(expected)
+
+
+@NEEDS_TORCH
+def test_a_network_that_the_engine_cannot_run_is_saved_without_a_layout(tmp_path):
+    """The kernels of this made-up kind are 5x5 and not radial."""
+    from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
+    from pixeldiff.models.saving import save_model
+    from pixeldiff.weights.pairs import KINDS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, "jump", lambda point: (point, (-2 * point[0], 2 * point[1])))
+        save_model(PiDiNet(PiDiNetConfig(2, 2, "jvvv" * 4)), tmp_path / "jump.safetensors")
+        assert "engine" not in weights.describe(tmp_path / "jump.safetensors")
+        assert EdgeDetector(tmp_path / "jump.safetensors").network.backend.name == "torch"
+        with pytest.raises(InputError, match=r"jump\.safetensors.*engine"):
+            read_edges(tmp_path / "jump.safetensors")
+
+
+@NEEDS_TORCH
+def test_a_made_up_3x3_kind_trains_and_runs_on_the_engine(tmp_path, rng):
+    """One entry of KINDS; the maps are those of its definition as loops."""
+    import torch
+
+    from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
+    from pixeldiff.models.saving import load_model, save_model
+    from pixeldiff.nn.ops import fold
+    from pixeldiff.weights.pairs import KINDS
+
+    def mirrored(point):
+        return point, (-point[0], -point[1])  # x_p - x_-p
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, "mirrored", mirrored)
+        torch.manual_seed(0)
+        model = PiDiNet(PiDiNetConfig(4, 3, "mcmv" * 4))
+        x, y = rng.normal(size=(2, 7, 9)).astype(np.float32), rng.normal(size=(2, 3, 3)).astype(np.float32)
+        expected = np.zeros((2, 7, 9))
+        padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+        for c, row, column in np.ndindex(2, 7, 9):
+            for dy, dx in np.ndindex(3, 3):
+                difference = padded[c, row + dy, column + dx] - padded[c, row + 2 - dy, column + 2 - dx]
+                expected[c, row, column] += y[c, dy, dx] * difference
+        kernels = fold(torch.from_numpy(y)[:, None], "mirrored")
+        differences = torch.nn.functional.conv2d(torch.from_numpy(x)[None], kernels, padding=1, groups=2)
+        np.testing.assert_allclose(differences[0].numpy(), expected, atol=1e-5)
+
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        before = model.stem.weight.detach().clone()
+        model(torch.randn(1, 3, 16, 16)).square().mean().backward()
+        optimizer.step()
+        assert (model.stem.weight != before).any()
+        save_model(model, tmp_path / "mirrored.safetensors")
+        model = load_model(tmp_path / "mirrored.safetensors")
+    # The file alone says what the kind is.
+    planes = rng.normal(size=(3, 33, 41)).astype(np.float32)
+    with torch.inference_mode():
+        edges = torch.sigmoid(model(torch.from_numpy(planes)[None]))[0, 0].numpy()
+    file = read_edges(tmp_path / "mirrored.safetensors")
+    np.testing.assert_allclose(engine(file).planes(planes)[0], edges, rtol=0, atol=TOLERANCE)
 
 
 def test_neither_threads_nor_strips_nor_a_larger_image_before_change_a_bit(small, instruction_set, rng):
@@ -82,8 +163,9 @@ def test_weights_that_cannot_be(small):
         _native.EdgeNetwork(*config, small.weights[:-1])
     with pytest.raises(ValueError, match="not finite"):
         _native.EdgeNetwork(*config, small.weights * np.float32(np.nan))
-    with pytest.raises(ValueError, match="16 of the letters"):
-        _native.EdgeNetwork(config[0], config[1], "x" * 16, *config[3:], small.weights)
+    for kernel_sizes in ((3,) * 15, (3,) * 15 + (4,)):
+        with pytest.raises(ValueError, match=r"16 layers|3x3"):
+            _native.EdgeNetwork(config[0], config[1], kernel_sizes, *config[3:], small.weights)
 
 
 @NEEDS_TORCH
@@ -137,17 +219,6 @@ def test_shipped_networks_agree_with_torch_on_photos(name, data):
         np.testing.assert_allclose(network.planes(planes)[0], expected, rtol=0, atol=TOLERANCE)
 
 
-@NEEDS_TORCH
-@pytest.mark.parametrize("kind", KINDS.values())
-def test_folding_is_that_of_the_operator(kind, rng):
-    import torch
-
-    from pixeldiff.nn.ops import fold
-
-    weight = rng.normal(size=(4, 3, 3, 3)).astype(np.float32)
-    np.testing.assert_allclose(folded(weight, kind), fold(torch.from_numpy(weight), kind).numpy(), rtol=0, atol=1e-6)
-
-
 def changed(change):
     tensors, metadata = load(small_network.TRAINED.read_bytes())
     described = json.loads(metadata["pixeldiff"])
@@ -156,27 +227,50 @@ def changed(change):
 
 
 def set_value(tensors, value):
-    tensors["stem.weight"].flat[3] = value
+    tensors["stem.weight"].flat[2:4] = value
+
+
+def set_entry(described, index, entry):
+    described["engine"]["tensors"][index] = entry
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "subject"),
     [
-        (lambda d, a: d.update(family="resnet"), "the family 'resnet'"),
-        (lambda d, a: d["config"].update(width=0), "'width' of the config is not a whole number from 1 to 4096"),
-        (lambda d, a: d["config"].update(width=10**9), "not a whole number from 1 to 4096"),
-        (lambda d, a: d["config"].update(width=4096), "tensor 'stem.weight' is not F32"),
-        (lambda d, a: d["config"].update(pattern="carv"), "16 of the letters"),
-        (lambda d, a: d["config"].update(cdcm=1), "neither true nor false"),
-        (lambda d, a: d["config"].update(csam=False), "of no layer"),
-        (lambda d, a: d.pop("config"), "no 'config'"),
-        (lambda d, a: a.pop("fusion.bias"), "tensor 'fusion.bias' is missing"),
-        (lambda d, a: set_value(a, np.nan), "not finite"),
-        (lambda d, a: set_value(a, np.inf), "not finite"),
+        (lambda d, a: d.pop("engine"), "engine"),
+        (lambda d, a: d.update(engine=[]), "engine"),
+        (lambda d, a: d["engine"].pop("folding"), "'folding'"),
+        (lambda d, a: d["engine"].pop("tensors"), "'tensors'"),
+        (lambda d, a: d["engine"].update(tensors=[["stem.weight", "central"]] * 1001), "'tensors'"),
+        (lambda d, a: d["engine"]["tensors"].pop(), "82 tensors"),
+        (lambda d, a: d["engine"]["tensors"].reverse(), "tensor 0"),
+        (lambda d, a: set_entry(d, 0, ["stem.weight"]), "entry"),
+        (lambda d, a: set_entry(d, 0, ["stem.weight", "odd"]), "'odd'"),
+        (lambda d, a: set_entry(d, 0, ["stem.weight", ""]), "16 layers"),
+        (lambda d, a: set_entry(d, 1, ["stem.weight", "central"]), "twice"),
+        (lambda d, a: set_entry(d, 2, ["stages.0.0.pointwise.weight", "central"]), "pointwise.weight' has no 3x3"),
+        (lambda d, a: d["engine"]["folding"].update(central=[[0] * 9] * 8), "'central'"),
+        (lambda d, a: d["engine"]["folding"].update(central=[[0] * 8] * 9), "'central'"),
+        (lambda d, a: d["engine"]["folding"].update(central=[[float("nan")] * 9] * 9), "'central'"),
+        (lambda d, a: d["engine"]["folding"].update(central=[[10**400] * 9] * 9), "'central'"),
+        (lambda d, a: d["engine"]["folding"]["radial"][12].__setitem__(0, 1), "'radial'.*not radial"),
+        (lambda d, a: d["engine"]["folding"].update({str(k): [[0] * 9] * 9 for k in range(20)}), "16 kinds"),
+        (lambda d, a: d["config"].update(width=0), "'width' of the config"),
+        (lambda d, a: d["config"].update(width=10**9), "'width' of the config"),
+        (lambda d, a: d["config"].update(width=4096), "tensor 0"),
+        (lambda d, a: d["config"].update(cdcm=1), "'cdcm'"),
+        (lambda d, a: d["config"].update(csam=False), "83 tensors"),
+        (lambda d, a: d.pop("config"), "'config'"),
+        (lambda d, a: a.pop("fusion.bias"), "'fusion.bias'"),
+        (lambda d, a: a.update(extra=np.zeros(3, np.float32)), "'extra'"),
+        (lambda d, a: a.update({"fusion.bias": np.zeros((1, 1, 1, 1, 1), np.float32)}), "'fusion.bias'"),
+        (lambda d, a: set_value(a, np.nan), "stem.weight"),
+        (lambda d, a: set_value(a, np.inf), "stem.weight"),
+        (lambda d, a: set_value(a, 3e38), "too large"),
     ],
 )
-def test_files_that_lie_are_told_in_one_line(change, message):
-    with pytest.raises(UserError, match=message) as error:
+def test_files_that_lie_are_an_error_in_one_line(change, subject):
+    with pytest.raises(UserError, match=subject) as error:
         parse_edges(changed(change))
     assert "\n" not in str(error.value)
 

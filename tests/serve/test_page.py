@@ -59,10 +59,10 @@ def node(script, *arguments):
     return run.stdout
 
 
-def page_maps(what, array, dtype, tmp_path, *sizes):
-    """An array after a function of the page's maps.js."""
+def page_maps(what, array, dtype, tmp_path, *sizes, script="maps.mjs"):
+    """An array after a function of the page's maps.js, or of its engine with script="wasm.mjs"."""
     array.tofile(tmp_path / "in")
-    node("maps.mjs", what, tmp_path / "in", tmp_path / "out", *array.shape[:2], *sizes)
+    node(script, what, tmp_path / "in", tmp_path / "out", *array.shape[:2], *sizes)
     return np.fromfile(tmp_path / "out", dtype)
 
 
@@ -72,23 +72,35 @@ def soft_map(rng, height, width):
     return np.clip(1.6 * image.resize(coarse, (height, width)) - 0.4, 0, 1)
 
 
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 7), (7, 1), (3, 2), (33, 41), (121, 163)])
-def test_thin_lines_of_the_page_are_those_of_the_command(height, width, rng, tmp_path):
-    for soft in (soft_map(rng, height, width), rng.random((height, width), dtype=np.float32)):
-        found = page_maps("nms", soft, np.float32, tmp_path).reshape(height, width)
-        # Compilers that fuse multiplication and addition round differently, and a few crests with them.
-        assert np.mean(np.abs(found - _native.nms(soft, 1)) > 1e-6) <= 1e-3
-        mask = (soft >= 0.4).astype(np.uint8)
-        assert np.array_equal(page_maps("thin", mask, np.uint8, tmp_path).reshape(height, width), _native.thin(mask))
+SIZES = [(1, 1), (1, 7), (7, 1), (3, 2), (33, 41), (121, 163)]
 
 
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_the_page_thins_as_the_command_does(height, width, rng, tmp_path):
+    mask = (soft_map(rng, height, width) >= 0.4).astype(np.uint8)
+    thinned = page_maps("thin", mask, np.uint8, tmp_path).reshape(height, width)
+    assert np.array_equal(thinned, _native.thin(mask))
+
+
+@with_engine
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_the_engine_of_the_page_suppresses_and_thins_as_the_command_does(height, width, rng, tmp_path):
+    soft = soft_map(rng, height, width)
+    crests = page_maps("nms", soft, np.float32, tmp_path, script="wasm.mjs").reshape(height, width)
+    np.testing.assert_array_equal(crests, _native.nms(soft, 1))
+    mask = (soft >= 0.4).astype(np.uint8)
+    thinned = page_maps("thin", mask, np.uint8, tmp_path, script="wasm.mjs").reshape(height, width)
+    np.testing.assert_array_equal(thinned, _native.thin(mask))
+
+
+@with_engine
 @pytest.mark.parametrize("size", [(121, 163), (300, 401), (512, 700)])
-def test_thin_lines_of_reduced_images_are_those_of_the_command(size, rng, tmp_path):
+def test_thin_lines_of_downscaled_images_are_those_of_the_command(size, rng, tmp_path):
     soft = soft_map(rng, 121, 163)
-    found = page_maps("thinLines", soft, np.float32, tmp_path, *size).reshape(size)
+    lines = page_maps("thinLines", soft, np.float32, tmp_path, *size, script="wasm.mjs").reshape(size)
     expected = to_image_size(soft[None], size, nms=True)[0]
     assert expected.any()
-    assert np.mean(np.abs(found - expected) > 1e-6) <= 1e-3
+    assert np.mean(np.abs(lines - expected) > 1e-6) <= 1e-3
 
 
 @pytest.mark.parametrize("size", [(1, 1), (16, 30), (50, 37), (120, 163)])
@@ -124,14 +136,21 @@ def test_the_page_folds_to_the_same_weights(name, edge_weights, tmp_path):
 
 def test_the_page_names_what_is_wrong_with_a_network(edge_weights, tmp_path):
     content = edge_weights.read_bytes()
-    pattern = content.replace(b"carvcarvcarvcarv", b"carvcarvcarvcarx")
-    wrong = {"cut short": content[:5000], "no network": pattern, "no tensor": content.replace(b"stem.w", b"stem.v")}
-    wrong |= {"not finite": content[:-4] + b"\0\0\xc0\x7f", "header": b"\2" + bytes(7) + b"{}", "cut": b""}
-    for reason, given in wrong.items():
-        (tmp_path / "wrong").write_bytes(given)
+    wrong = {
+        "cut short": content[:5000],
+        "does not list its tensors": content.replace(b'\\"engine\\"', b'\\"enginX\\"'),
+        "no tensor stem.weight": content.replace(b'"stem.weight":', b'"stem.veight":'),
+        "no folding matrix": content.replace(b"[[1, 0, 0,", b"[[1,   0, "),
+        "neither 3x3 nor radial": content.replace(b"[0, -1, 0, 0, 0, 0, 0, 0, 0]", b"[0, -2, 0, 0, 0, 0, 0, 0, 0]"),
+        "not finite": content[:-4] + b"\0\0\xc0\x7f",
+        "header": b"\2" + bytes(7) + b"{}",
+        "cut": b"",
+    }
+    for reason, damaged in wrong.items():
+        (tmp_path / "wrong").write_bytes(damaged)
         command = ["node", WEB / "test" / "wasm.mjs", "weights", tmp_path / "wrong", tmp_path / "out"]
         run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
-        assert run.returncode == 1
+        assert run.returncode == 1, reason
         assert run.stderr.startswith("its file is damaged")
         assert reason in run.stderr
         assert run.stderr.count("\n") == 1

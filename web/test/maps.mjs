@@ -1,6 +1,6 @@
 // The page's arithmetic on files of numbers, for tests/serve/test_page.py:
 //
-//     node web/test/maps.mjs nms|thin|thinLines|resize|reduce|to8Bit IN OUT HEIGHT WIDTH [ROWS COLUMNS]
+//     node web/test/maps.mjs thin|resize|reduce|to8Bit IN OUT HEIGHT WIDTH [ROWS COLUMNS]
 //     node web/test/maps.mjs inputSize '[[height, width, maxSize], ...]'
 import { readFileSync, writeFileSync } from "node:fs";
 import * as maps from "../../src/pixeldiff/serve/page/maps.js";

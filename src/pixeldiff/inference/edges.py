@@ -15,7 +15,7 @@ from pixeldiff import image as images
 from pixeldiff import machine, weights
 from pixeldiff.errors import UserError
 from pixeldiff.image import FloatMap, ImageArray, ImageLike
-from pixeldiff.inference.backends import SIDES, open_edges
+from pixeldiff.inference.backends import DEFAULT_DEVICE, open_edges, side_names
 from pixeldiff.inference.sizes import DEFAULT_SIZE, SMALLEST, ModelInput, prepare, to_image_size
 from pixeldiff.options import Flag, Number, Numbers, check, option
 
@@ -76,7 +76,7 @@ class EdgeResult:
 
     def by_name(self) -> dict[str, EdgeResult]:
         """Split into results of one map each: side_1 to side_4 if asked for, and "" for the edge map, last."""
-        names = [*SIDES, ""][-len(self.maps) :]
+        names = [*side_names(len(self.maps) - 1), ""]
         return {
             name: EdgeResult(self.maps[index : index + 1], self.look, self.input_size, self.seconds)
             for index, name in enumerate(names)
@@ -89,27 +89,27 @@ class EdgeNetwork:
     Args:
         model: a pretrained model's name, a .safetensors file or an .onnx file.
         threads: cores per image; all of them if None.
-        providers: ONNX Runtime's, for .onnx files.
+        device: "cpu", or a device of torch such as "cuda:1". On a CPU the C++ engine runs .safetensors files of
+            PiDiNets; torch (extra `train`) runs other networks and other devices.
+        providers: ONNX Runtime's, for .onnx files; by default the one of the device.
         streams: images that may be in the network at once, from as many threads; they share the memory.
-        engine: "native" or "onnx"; by default the one that the file is for.
     """
 
     def __init__(
         self,
         model: str | os.PathLike[str] = DEFAULT,
         threads: int | None = None,
+        device: str = DEFAULT_DEVICE,
         providers: Sequence[Any] | None = None,
         streams: int = 1,
-        engine: str | None = None,
     ) -> None:
         if streams < 1:
             raise UserError(f"streams is at least 1, got {streams}")
-        self.threads, self.providers, self.streams = threads, providers, streams
+        self.threads, self.device, self.providers, self.streams = threads, device, providers, streams
         path, self.metadata = weights.runnable(model, TASK)
         self.path = path.absolute()
-        self.backend = open_edges(path, self.metadata, threads, providers, engine)
+        self.backend = open_edges(path, self.metadata, threads, device, providers)
         self.mean, self.std = self.backend.mean, self.backend.std
-        self.engine: str = self.backend.engine
         self.name: str = self.metadata["name"]
         self.memory_budget = machine.memory_budget() // streams  # bytes for one image; may be changed at any time
         self.slots = Semaphore(streams)
@@ -120,7 +120,7 @@ class EdgeNetwork:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments: shipped weights by their name, others by their file."""
         model = self.path.stem if self.path.parent == weights.FOLDER else self.path
-        arguments = (model, self.threads, self.providers, self.streams, self.engine)
+        arguments = (model, self.threads, self.device, self.providers, self.streams)
         return EdgeNetwork, arguments, {"memory_budget": self.memory_budget}
 
     def __call__(self, image: ImageLike | ModelInput, look: Look = Look()) -> FloatMap:

@@ -10,37 +10,46 @@ EdgeDetector does, which also reads files and is quicker on a CPU.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from pixeldiff.errors import UserError
-from pixeldiff.models.pidinet import TASK, PiDiNet
 from pixeldiff.models.saving import load_with_description
 from pixeldiff.weights import check_task
+from pixeldiff.weights.description import normalization
+
+TASK = "edges"
+
+
+@runtime_checkable
+class EdgeModel(Protocol):
+    """What a model of an edge family offers besides nn.Module; its `forward` gives the fused logits."""
+
+    def side_logits(self, x: Tensor) -> list[Tensor]:
+        """Return maps of logits at the input's size, (N, 1, H, W), the fused one last."""
 
 
 class EdgeModule(nn.Module):
-    """Normalizes as the weights say, runs the network, and turns logits into maps; `source` as for load_model."""
+    """Normalize images as the weights say, run the network, and turn logits into maps; `source` as for load_model."""
 
     mean: Tensor
     std: Tensor
 
     def __init__(self, source: str | Path = "tiny") -> None:
         super().__init__()
-        network, described = load_with_description(source)
+        self.network, described = load_with_description(source)
         check_task(source, described["task"], TASK)
-        assert isinstance(network, PiDiNet)
-        self.network = network
-        seen = described["preprocessing"]
-        self.register_buffer("mean", torch.tensor(seen["mean"]).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(seen["std"]).view(1, 3, 1, 1))
+        mean, std = normalization(described)
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
         if images.dim() != 4 or images.shape[1] not in (1, 3) or not images.is_floating_point():
-            given = f"{images.dtype} {tuple(images.shape)}"
-            raise UserError(f"images are floats B x 3 x H x W or B x 1 x H x W in [0, 1], not {given}")
+            actual = f"{images.dtype} {tuple(images.shape)}"
+            raise UserError(f"images are floats B x 3 x H x W or B x 1 x H x W in [0, 1], not {actual}")
         _check_range(images.detach())
         logits: Tensor = self.network((images - self.mean) / self.std)
         return logits.sigmoid()

@@ -2,8 +2,8 @@
 
 A stem and 15 residual blocks in four stages of C, 2C, 4C, 4C channels; a side branch per stage
 (CDCM, CSAM, 1x1 to one map, bilinear to the input's size); a 1x1 fusion of the four maps.
-A network is a 16-letter pattern (c central, a angular, r radial, v vanilla; one letter per layer), a width
-and three switches. Models return logits: `forward` the fused map, `side_logits` all five.
+A network is a pattern (the first letter of the kind of each of 16 layers: c central, a angular, r radial, v vanilla), a
+width and three switches. Models return logits: `forward` the fused map, `side_logits` all five.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from pixeldiff import image
 from pixeldiff.errors import UserError
 from pixeldiff.nn.layers import CDCM, CSAM, PDConv2d
+from pixeldiff.nn.ops import kind_name
+from pixeldiff.weights.pairs import KINDS, pixel_pairs
 
 TASK = "edges"
-LETTERS = {"c": "central", "a": "angular", "r": "radial", "v": "vanilla"}
 
 # The 14 configurations of the paper's architecture table.
 PATTERNS = {
@@ -33,6 +34,11 @@ PATTERNS = {
 }
 
 
+def letters() -> dict[str, str]:
+    """Return the kinds by their first letters."""
+    return {kind[0]: kind for kind in KINDS}
+
+
 @dataclass(frozen=True)
 class PiDiNetConfig:
     width: int = 60  # C
@@ -43,12 +49,13 @@ class PiDiNetConfig:
     shortcuts: bool = True
 
     def __post_init__(self) -> None:
-        letters = PATTERNS.get(self.pattern, self.pattern).lower()
-        if len(letters) != 16 or set(letters) - set(LETTERS):
+        pattern = PATTERNS.get(self.pattern, self.pattern).lower()
+        if len(pattern) != 16 or set(pattern) - set(letters()):
             raise UserError(
-                f"pattern {self.pattern!r} is neither 16 of the letters c, a, r, v nor one of {', '.join(PATTERNS)}"
+                f"invalid pattern {self.pattern!r}; expected 16 of the letters {', '.join(letters())}, or one of "
+                f"{', '.join(PATTERNS)}"
             )
-        object.__setattr__(self, "pattern", letters)
+        object.__setattr__(self, "pattern", pattern)
         if not all(isinstance(count, int) and count >= 1 for count in (self.width, self.side_channels)):
             raise UserError(
                 f"width and side_channels are whole numbers of at least 1, got {self.width} and {self.side_channels}"
@@ -114,7 +121,7 @@ class PiDiNet(nn.Module):
     def __init__(self, config: PiDiNetConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or PiDiNetConfig()
-        kinds = [LETTERS[letter] for letter in config.pattern]
+        kinds = [letters()[letter] for letter in config.pattern]
         width = config.width
         self.stem = PDConv2d(3, width, 3, padding="same", bias=False, kind=kinds[0])
         self.stages = nn.ModuleList()
@@ -154,6 +161,19 @@ class PiDiNet(nn.Module):
 
 def build(config: PiDiNetConfig) -> PiDiNet:
     return PiDiNet(config)
+
+
+def engine_layout(model: PiDiNet) -> list[tuple[str, str]] | None:
+    """Return the tensors in the order of native/float/pidinet.hpp, with the kind of each kernel ("" without one).
+
+    None if the engine cannot run the network: its kernels are 3x3, or radial.
+    """
+    layers = {f"{name}.weight": layer for name, layer in model.named_modules() if isinstance(layer, PDConv2d)}
+    if any(layer.pairs.support != 3 and layer.pairs != pixel_pairs("radial") for layer in layers.values()):
+        return None
+    parts = ["stem", *(f"{part}.{stage}" for stage in range(4) for part in ("stages", "sides")), "fusion"]
+    names = [f"{part}.{name}" for part in parts for name in model.get_submodule(part).state_dict()]
+    return [(name, kind_name(layers[name].kind) if name in layers else "") for name in names]
 
 
 def preprocessing(config: PiDiNetConfig) -> dict[str, Any]:

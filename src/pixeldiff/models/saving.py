@@ -20,9 +20,11 @@ from torch import nn
 
 from pixeldiff.errors import UserError
 from pixeldiff.files import atomic_path
+from pixeldiff.inference.edge_file import ENGINE_KEY
 from pixeldiff.models import FAMILIES, build_from_config, family_of
 from pixeldiff.models.authors import read_authors
 from pixeldiff.models.pidinet import PiDiNet
+from pixeldiff.nn.ops import kind_name, resolve_pairs
 from pixeldiff.weights import trained
 from pixeldiff.weights.description import AUTHORS, METADATA_KEY, read_json
 from pixeldiff.weights.metadata import migrate
@@ -32,7 +34,7 @@ DTYPES = ("F16", "BF16", "F32", "F64", "I64")  # of tensors in our files; the la
 
 def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
     """Write weights and their description as one safetensors file, whole or not at all."""
-    described = describe_model(model, metadata)
+    described = {**describe_model(model, metadata), **layout_for_engine(model)}
     state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
     with atomic_path(Path(path), durable=True) as unfinished:
         save_file(state, unfinished, {METADATA_KEY: json.dumps(described)})
@@ -53,7 +55,20 @@ def describe_model(model: nn.Module, metadata: dict[str, Any] | None = None) -> 
             "layers of this network were replaced, which its configuration does not tell, so the file would load as "
             "another network; keep model.state_dict() with torch.save, and replace the same layers before loading it"
         )
-    return {**_of_family(family, model.config), **(metadata or {}), "family": family, "config": config}
+    described = {**_of_family(family, model.config), **(metadata or {}), "family": family, "config": config}
+    described.pop(ENGINE_KEY, None)  # of the file that the metadata comes from
+    return described
+
+
+def layout_for_engine(model: nn.Module) -> dict[str, Any]:
+    """Return what the C++ engine needs to read the file (see inference/edge_file.py); nothing if it cannot run it."""
+    layout_of = getattr(FAMILIES[family_of(model)], "engine_layout", None)
+    layout = layout_of(model) if layout_of else None
+    if layout is None:
+        return {}
+    pairs = {kind_name(kind): resolve_pairs(kind, 3) for _, kind in layout if kind}
+    folding = {kind: own.matrix().astype(int).tolist() for kind, own in pairs.items()}
+    return {ENGINE_KEY: {"tensors": layout, "folding": folding}}
 
 
 def _of_family(family: str, config: Any) -> dict[str, Any]:

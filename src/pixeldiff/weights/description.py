@@ -95,13 +95,13 @@ class JsonReader:
         return value
 
     def number(self, key: str) -> float:
-        return _number(self.value(key), f"{key!r} of {self.what}")
+        return check_number(self.value(key), f"{key!r} of {self.what}")
 
     def numbers(self, key: str, count: int) -> tuple[float, ...]:
         value = self.value(key)
         if not isinstance(value, list) or len(value) != count:
             raise UserError(f"{key!r} of {self.what} is not a list of {count} numbers")
-        return tuple(_number(v, f"{key!r} of {self.what}") for v in value)
+        return tuple(check_number(v, f"{key!r} of {self.what}") for v in value)
 
 
 def check_integer(value: Any, low: int, high: int, what: str) -> int:
@@ -110,7 +110,7 @@ def check_integer(value: Any, low: int, high: int, what: str) -> int:
     return value
 
 
-def _number(value: Any, what: str) -> float:
+def check_number(value: Any, what: str) -> float:
     # Compared as they are: a huge whole number would not convert to float.
     if not isinstance(value, int | float) or isinstance(value, bool) or not -1e6 < value < 1e6:
         raise UserError(f"{what} holds a value that is no ordinary number")

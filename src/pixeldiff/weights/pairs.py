@@ -2,16 +2,17 @@
 
     y = sum_i w_i * (x_i - x'_i),    (x_i, x'_i) in P.
 
-This is linear in w, so it equals a plain convolution with another kernel, `folded` here for numpy and `nn.ops.fold`
-for torch, where it is the operator.
+This is linear in w, so it equals a plain convolution with another kernel, which `PixelPairs.matrix` computes from w;
+`nn.ops.fold` does so in training, and a weights file carries the matrices of its kernels.
+
+To add a kind, add its function to KINDS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,7 @@ from numpy.typing import NDArray
 from pixeldiff.errors import UserError
 
 Offset = tuple[int, int]  # (row, column) relative to the center pixel
-
-KINDS = ("vanilla", "central", "angular", "radial")
+Pair = tuple[Offset, Offset | None] | None  # x and x' of one weight; without x' a plain pixel; None: no effect
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PixelPairs:
     """
 
     kernel_size: int
-    pairs: tuple[tuple[Offset, Offset | None] | None, ...]
+    pairs: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
         _check_odd(self.kernel_size)
@@ -79,6 +79,9 @@ class PixelPairs:
         return rows
 
 
+CENTER = (0, 0)
+
+
 def _check_odd(kernel_size: int) -> None:
     if kernel_size < 1 or kernel_size % 2 == 0:
         raise UserError(f"pixel differences need an odd kernel size, got {kernel_size}; use 1, 3, 5 ...")
@@ -97,37 +100,26 @@ def _clockwise(point: Offset) -> Offset:
     return y - 1, x
 
 
+# The pair of the weight at an offset from the center, by the kind's name:
+# - vanilla: x_p itself, no difference.
+# - central: x_p - x_center; the center weight cancels.
+# - angular: x_p - the next pixel clockwise on its ring; the center weight has no effect.
+# - radial: x_2p - x_p, the pixel twice as far in the same direction minus the pixel itself, so a 3x3 kernel reads a
+#   5x5 neighborhood; the center weight has no effect.
+KINDS: dict[str, Callable[[Offset], Pair]] = {
+    "vanilla": lambda point: (point, None),
+    "central": lambda point: (point, CENTER),
+    "angular": lambda point: None if point == CENTER else (point, _clockwise(point)),
+    "radial": lambda point: None if point == CENTER else ((2 * point[0], 2 * point[1]), point),
+}
+
+
 @lru_cache(maxsize=32)
 def pixel_pairs(kind: str, kernel_size: int = 3) -> PixelPairs:
-    """The pixel pairs of a named kind.
-
-    - vanilla: x_p itself, no difference.
-    - central: x_p - x_center; the center weight cancels.
-    - angular: x_p - the next pixel clockwise on its ring; the center weight rests.
-    - radial: x_2p - x_p, the pixel twice as far in the same direction minus the pixel itself, so a 3x3 kernel
-      reads a 5x5 neighborhood; the center weight rests.
-    """
+    """Return the pixel pairs of a kind of KINDS for kernels of an odd size."""
     _check_odd(kernel_size)
-    r = kernel_size // 2
-    points = [(y, x) for y in range(-r, r + 1) for x in range(-r, r + 1)]
-    center = (0, 0)
-    pairs: list[tuple[Offset, Offset | None] | None]
-    if kind == "vanilla":
-        pairs = [(p, None) for p in points]
-    elif kind == "central":
-        pairs = [(p, center) for p in points]
-    elif kind == "angular":
-        pairs = [None if p == center else (p, _clockwise(p)) for p in points]
-    elif kind == "radial":
-        pairs = [None if p == center else ((2 * p[0], 2 * p[1]), p) for p in points]
-    else:
+    if kind not in KINDS:
         raise UserError(f"unknown kind {kind!r}; use one of {', '.join(KINDS)} or a PixelPairs")
-    return PixelPairs(kernel_size, tuple(pairs))
-
-
-def folded(weight: NDArray[Any], kind: str) -> NDArray[np.float32]:
-    """The plain kernels (..., s, s) of kernels (..., k, k); s is 5 for radial 3x3, else k."""
-    pairs = pixel_pairs(kind, weight.shape[-1])
-    flat = weight.reshape(*weight.shape[:-2], -1).astype(np.float64) @ pairs.matrix().T
-    result: NDArray[np.float32] = flat.reshape(*weight.shape[:-2], pairs.support, pairs.support).astype(np.float32)
-    return result
+    radius = kernel_size // 2
+    points = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
+    return PixelPairs(kernel_size, tuple(map(KINDS[kind], points)))

@@ -1,8 +1,8 @@
 // Images and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
 //
-// inputSize and thinLines are pixeldiff/inference/sizes.py, reduce is Pillow's smooth bilinear, resize is
-// pixeldiff/image.py, nms and thin are native/edges/nms.cpp and native/edges/thin.cpp. Every step is rounded to 32 bits
-// as there; tests/serve/test_page.py compares the numbers. A map is a Float32Array of height x width values in [0, 1].
+// inputSize is pixeldiff/inference/sizes.py, reduce is Pillow's smooth bilinear, resize is pixeldiff/image.py, thin is
+// native/edges/thin.cpp. Every step is rounded to 32 bits as there; tests/serve/test_page.py compares the numbers. A map
+// is a Float32Array of height x width values in [0, 1].
 
 const f32 = Math.fround;
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -112,138 +112,6 @@ function between(wanted, source) {
     part[k] = position - low[k];
   }
   return [low, high, part];
-}
-
-// A map after non-maximum suppression, at the image's size; lines of a reduced image are drawn anew.
-export function thinLines(map, height, width, rows, columns) {
-  const lines = nms(map, height, width);
-  if (height === rows && width === columns) return lines;
-  const drawn = drawnLines(lines.map((value) => value >= f32(1 / 510)), height, width, rows, columns);
-  return resize(map, height, width, rows, columns).map((value, index) => value * drawn[index]);
-}
-
-// Straight from each pixel of a line to the next ones beside or below it.
-function drawnLines(lines, height, width, rows, columns) {
-  const field = thin(Uint8Array.from(lines), height, width);
-  const [tall, wide] = [rows / height, columns / width];
-  const count = Math.ceil(Math.max(tall, wide));
-  const drawn = new Uint8Array(rows * columns);
-  const set = (y, x) => y < height && x >= 0 && x < width && field[y * width + x];
-  field.forEach((own, index) => {
-    if (!own) return;
-    const [y, x] = [Math.trunc(index / width), index % width];
-    for (const [down, right] of [[0, 1], [1, 0], [1, 1], [1, -1]]) {
-      if (!set(y + down, x + right)) continue;
-      for (let k = 0; k <= count; k++) {
-        const part = k === count ? 1 : k * (1 / count);
-        const row = Math.trunc((y + part * down + 0.5) * tall);
-        drawn[row * columns + Math.trunc((x + part * right + 0.5) * wide)] = 1;
-      }
-    }
-  });
-  return drawn;
-}
-
-// Non-maximum suppression: only the crest of each edge keeps its value.
-export function nms(map, height, width) {
-  const edges = triangle(map, height, width, 1);
-  const smooth = triangle(edges, height, width, 4);
-  const kept = new Float32Array(height * width);
-  const line = () => new Float32Array(width);
-  let [before, here, after] = [line(), line(), line()]; // rows of the derivative down
-  const [dx, dxx, dxy] = [line(), line(), line()];
-  alongY(smooth, 0, height, width, here);
-  for (let y = 0; y < height; y++) {
-    if (y + 1 < height) alongY(smooth, y + 1, height, width, after);
-    alongX(smooth.subarray(y * width, (y + 1) * width), dx);
-    alongX(dx, dxx);
-    alongX(here, dxy);
-    const inside = y > 0 && y < height - 1;
-    const [top, bottom] = [y > 0 ? before : here, y < height - 1 ? after : here];
-    for (let x = 0; x < width; x++) {
-      const dyy = f32((inside ? 0.5 : 1) * f32(bottom[x] - top[x]));
-      if (isCrest(edges, height, width, y, x, dxy[x] > 0 ? -dyy : dyy, f32(dxx[x] + f32(1e-5)))) {
-        kept[y * width + x] = f32(edges[y * width + x] * fade(y, height)) * fade(x, width);
-      }
-    }
-    [before, here, after] = [here, after, before];
-  }
-  return kept;
-}
-
-const fade = (index, length) => Math.min(1, f32(Math.min(index, length - 1 - index) / 5));
-
-function isCrest(edges, height, width, y, x, rise, run) {
-  const value = f32(edges[y * width + x] * f32(1.01));
-  let [cosine, sine] = [0, 1];
-  if (run !== 0 || rise === 0) {
-    const tangent = f32(rise / run);
-    cosine = Number.isFinite(tangent) ? f32(1 / f32(Math.sqrt(f32(1 + f32(tangent * tangent))))) : 1;
-    sine = Number.isFinite(tangent) ? f32(tangent * cosine) : 0;
-  }
-  return (
-    value >= bilinear(edges, height, width, f32(y + sine), f32(x + cosine)) &&
-    value >= bilinear(edges, height, width, f32(y - sine), f32(x - cosine))
-  );
-}
-
-function bilinear(map, height, width, y, x) {
-  y = clamp(y, 0, height - 1);
-  x = clamp(x, 0, width - 1);
-  const [top, left] = [Math.trunc(y), Math.trunc(x)];
-  const [dy, dx] = [f32(y - top), f32(x - left)];
-  const right = Math.min(left + 1, width - 1);
-  const [upper, lower] = [top * width, Math.min(top + 1, height - 1) * width];
-  const above = f32(map[upper + left] + f32(dx * f32(map[upper + right] - map[upper + left])));
-  const below = f32(map[lower + left] + f32(dx * f32(map[lower + right] - map[lower + left])));
-  return f32(above + f32(dy * f32(below - above)));
-}
-
-// Index i of a line of n pixels that is mirrored at both ends (the border pixel twice).
-function mirrored(i, n) {
-  i = ((i % (2 * n)) + 2 * n) % (2 * n);
-  return i < n ? i : 2 * n - 1 - i;
-}
-
-// Weights 1 .. r, r + 1, r .. 1 down and across, normalized.
-function triangle(map, height, width, radius) {
-  const weights = Array.from({ length: 2 * radius + 1 }, (_, k) =>
-    f32((radius + 1 - Math.abs(k - radius)) / (radius + 1) ** 2),
-  );
-  const result = new Float32Array(height * width);
-  const line = new Float32Array(width + 2 * radius);
-  for (let y = 0; y < height; y++) {
-    line.fill(0);
-    for (let k = -radius; k <= radius; k++) {
-      const source = mirrored(y + k, height) * width;
-      const weight = weights[k + radius];
-      for (let x = 0; x < width; x++) line[radius + x] = line[radius + x] + f32(weight * map[source + x]);
-    }
-    for (let k = 1; k <= radius; k++) {
-      line[radius - k] = line[radius + mirrored(-k, width)];
-      line[radius + width - 1 + k] = line[radius + mirrored(width - 1 + k, width)];
-    }
-    const row = result.subarray(y * width, (y + 1) * width);
-    for (let k = 0; k <= 2 * radius; k++) {
-      for (let x = 0; x < width; x++) row[x] = row[x] + f32(weights[k] * line[x + k]);
-    }
-  }
-  return result;
-}
-
-// Central differences, one-sided at the ends; 0 along a side of one pixel.
-function alongX(source, target) {
-  const last = source.length - 1;
-  if (last === 0) return target.fill(0);
-  for (let x = 1; x < last; x++) target[x] = 0.5 * f32(source[x + 1] - source[x - 1]);
-  target[0] = source[1] - source[0];
-  target[last] = source[last] - source[last - 1];
-}
-
-function alongY(source, y, height, width, target) {
-  const [above, below] = [Math.max(y - 1, 0) * width, Math.min(y + 1, height - 1) * width];
-  const factor = y === 0 || y === height - 1 ? 1 : 0.5;
-  for (let x = 0; x < width; x++) target[x] = factor * f32(source[below + x] - source[above + x]);
 }
 
 // Guo-Hall thinning of a mask of 0 and 1: two kinds of rounds in turn, each takes all its pixels at once.
