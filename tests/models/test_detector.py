@@ -1,5 +1,7 @@
 """GhostNet and the detector on it: published counts, differences in the cheap operations, folding, saving."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -8,8 +10,7 @@ from pixeldiff.export.plain import calibrate_batch_norm
 from pixeldiff.models import create_model, init_from
 from pixeldiff.models.counting import count_layers
 from pixeldiff.models.detector import points
-from pixeldiff.models.saving import load_model, save_model
-from pixeldiff.nn.layers import PDConv2d, fuse
+from pixeldiff.nn.layers import PDConv2d
 
 
 def multiply_adds(model, size):
@@ -37,14 +38,6 @@ def test_differences_are_in_the_cheap_operations_and_cost_nothing(kind):
     assert multiply_adds(model, 224) == multiply_adds(plain, 224)
 
 
-def test_a_fused_detector_agrees(detector):
-    with torch.no_grad():
-        x = torch.randn(1, 3, 64, 96)
-        for own, twin in zip(detector(x), fuse(detector)(x), strict=True):
-            torch.testing.assert_close(own, twin, atol=1e-4, rtol=1e-4)
-    assert not any(isinstance(layer, PDConv2d) for layer in fuse(detector).modules())
-
-
 def test_boxes_are_decoded_as_written(detector):
     maps = [torch.zeros(1, 24, 64 // s, 96 // s) for s in (8, 16, 32)]
     maps[1][0, 20:, 2, 3] = torch.tensor([1.0, 2.0, 3.0, 4.0]).log()
@@ -56,15 +49,24 @@ def test_boxes_are_decoded_as_written(detector):
     assert points(maps[0], 8)[:2].tolist() == [[4, 4], [12, 4]]
 
 
-def test_it_starts_from_a_classifier_and_is_saved(detector, tmp_path):
+def test_a_detector_takes_the_body_of_a_classifier():
     body = create_model("ghostnet", width=0.5, classes=20, kind="angular", ratio=0.3)
     fresh = create_model("ghostnet_objects", width=0.5, channels=24, kind="angular", ratio=0.3)
     init_from(fresh, body)
     assert torch.equal(fresh.body.stem[0].weight, body.body.stem[0].weight)
-    save_model(detector, tmp_path / "d.safetensors")
-    again, x = load_model(tmp_path / "d.safetensors"), torch.randn(1, 3, 64, 64)
-    with torch.no_grad():
-        assert torch.equal(again(x)[0], detector(x)[0])
+    with pytest.raises(UserError, match="its body has kind, ratio and width"):
+        init_from(create_model("ghostnet_objects", width=0.5, channels=24), body)
+
+
+def test_a_layer_too_narrow_for_the_ratio_keeps_plain_pixels_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = create_model("ghostnet_objects", width=0.25, kind="central", ratio=0.3)
+    cheap = [layer for name, layer in model.named_modules() if name.endswith("cheap.0")]
+    assert [type(layer) for layer in cheap if layer.in_channels < 4] == [torch.nn.Conv2d] * 2
+    assert all(isinstance(layer, PDConv2d) for layer in cheap if layer.in_channels >= 4)
+    with pytest.raises(UserError, match="no channel in every layer"):
+        create_model("ghostnet_objects", kind="central", ratio=0.001)
 
 
 def test_settings_that_do_nothing():
