@@ -102,6 +102,7 @@ def test_gradient_of_differences(rng: np.random.Generator, kind: str | PixelPair
     pairs = pixel_pairs(kind) if isinstance(kind, str) else kind
     x = torch.from_numpy(rng.normal(size=(1, 2, 5, 6))).requires_grad_()
     assert torch.autograd.gradcheck(lambda t: pixel_differences(t, pairs, stride), (x,))
+    assert torch.autograd.gradgradcheck(lambda t: pixel_differences(t, pairs, stride), (x,))
 
 
 def test_gradient_of_bipdc_is_straight_through(rng: np.random.Generator) -> None:
@@ -200,6 +201,7 @@ def test_rprelu(rng: np.random.Generator) -> None:
     assert sum(p.numel() for p in layer.parameters()) == 9
     inputs = [torch.from_numpy(rng.normal(size=size)).requires_grad_() for size in ((2, 3, 4, 5), 3, 3, 3)]
     assert torch.autograd.gradcheck(_RPReLU.apply, inputs)
+    assert torch.autograd.gradgradcheck(_RPReLU.apply, inputs)
 
 
 @pytest.mark.parametrize(("copies", "parts", "channels"), [(1, 1, 4), (1, 2, 6), (2, 3, 6)])
@@ -211,6 +213,16 @@ def test_replica_pool_is_algorithm_1(rng: np.random.Generator, copies: int, part
     segments = np.split(pooled, parts, axis=1)
     expected = np.concatenate([pooled] * copies + [sum(segments) / parts], axis=1)
     np.testing.assert_allclose(ReplicaPool(copies, parts)(x).numpy(), expected, atol=1e-6)
+
+
+def test_a_binary_layer_compiles_without_a_graph_break(rng: np.random.Generator) -> None:
+    layer = BinaryPDCBlock(6, 4, ratio=0.5)
+    compiled, x = torch.compile(layer, fullgraph=True, backend="eager"), draw(rng, 2, 6, 7, 9)
+    compiled(x).square().sum().backward()
+    gradients = [p.grad.clone() for p in layer.parameters() if p.grad is not None]
+    layer.zero_grad()
+    layer(x).square().sum().backward()
+    torch.testing.assert_close(gradients, [p.grad for p in layer.parameters()])
 
 
 def test_replica_pool_between_widths() -> None:

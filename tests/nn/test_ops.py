@@ -65,6 +65,13 @@ def test_radial_depthwise_equals_the_folded_convolution(size):
     torch.testing.assert_close(torch.autograd.grad(ours, (x, weight), seed), expected)
 
 
+def test_radial_depthwise_has_second_derivatives():
+    torch.manual_seed(0)
+    x = torch.randn(1, 2, 4, 5, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 1, 3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(radial_depthwise, (x, weight))
+
+
 def test_fold_in_inference_leaves_gradients_possible():
     fold_anew = 7  # a size that no other test has cached
     weight = torch.randn(1, fold_anew, fold_anew)

@@ -111,8 +111,8 @@ class SideBranch(nn.Module):
 
 
 def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resize maps bilinearly, if they do not have that size."""
-    return x if x.shape[-2:] == size else F.interpolate(x, size, mode="bilinear", align_corners=False)
+    """Resize maps bilinearly to (height, width)."""
+    return F.interpolate(x, size, mode="bilinear", align_corners=False)
 
 
 class PiDiNet(nn.Module):
@@ -152,7 +152,8 @@ class PiDiNet(nn.Module):
     def side_logits(self, x: Tensor) -> list[Tensor]:
         """Five maps of logits at the input's size: the four sides, then the fused one."""
         size = (x.shape[-2], x.shape[-1])
-        sides = [upsample(m, size) for m in self.side_maps(x)]
+        first, *smaller = self.side_maps(x)
+        sides = [first, *(upsample(side, size) for side in smaller)]
         return [*sides, self.fusion(torch.cat(sides, dim=1))]
 
     def forward(self, x: Tensor) -> Tensor:

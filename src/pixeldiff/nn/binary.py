@@ -28,13 +28,13 @@ class _RPReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, before: Tensor, slope: Tensor, after: Tensor) -> Tensor:
-        z = x + before[:, None, None]
-        ctx.save_for_backward(z, slope)
-        return torch.prelu(z, slope).add_(after[:, None, None])
+        ctx.save_for_backward(x, before, slope)
+        return torch.prelu(x + before[:, None, None], slope).add_(after[:, None, None])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        z, slope = ctx.saved_tensors
+        x, before, slope = ctx.saved_tensors
+        z = x + before[:, None, None]  # again, so that the gradient has a gradient, too
         pixels = (0, 2, 3)
         below = gradient - torch.ops.aten.threshold_backward(gradient, z, 0)  # where z <= 0
         to_x = torch.addcmul(gradient, below, (slope - 1)[:, None, None])

@@ -83,7 +83,6 @@ class _RadialDepthwise(torch.autograd.Function):
         return F.conv2d(x, fold(weight, "radial"), padding=2, groups=weight.shape[0])
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = (saved.to(gradient.dtype) for saved in ctx.saved_tensors)  # half precision has its own dtype
         to_x = to_weight = None
@@ -92,8 +91,9 @@ class _RadialDepthwise(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             outer = _depthwise_gradients(_grids(gradient), _grids(x), weight, (False, True))[1]
             inner = _depthwise_gradients(gradient, x, weight, (False, True))[1]
-            to_weight = outer - inner
-            to_weight[:, :, 1, 1] = 0.0  # the center weight rests
+            center = torch.zeros(3, 3, dtype=torch.bool, device=weight.device)
+            center[1, 1] = True  # this weight has no effect
+            to_weight = (outer - inner).masked_fill(center, 0.0)
         return to_x, to_weight
 
 
@@ -152,6 +152,9 @@ class _Differences(torch.autograd.Function):
         ctx.format = torch.channels_last if x.stride(1) == 1 else torch.contiguous_format
         channels, radius = x.shape[1], pairs.support // 2
         padded = F.pad(x, (radius,) * 4)
+        if torch.compiler.is_compiling():  # which does not take `out=` with a view
+            shifted = ((_shifted(padded, point, radius, stride) for point in pair) for pair in pairs.differences)
+            return torch.cat([plus - minus for plus, minus in shifted], 1)
         size = [(side - 1) // stride + 1 for side in x.shape[2:]]
         planes = torch.empty(
             (x.shape[0], len(pairs.differences) * channels, *size),
