@@ -4,9 +4,9 @@
 
 Both train on 320 x 320 windows of BSDS500 with the same code, loss and optimizer. "plain" is NCHW, one image per
 step, float32, memory as the C library hands it out, autograd's own gradients. "ours" is channels_last, three images
-per step, memory kept, the quicker gradient of radial kernels; "bf16" is that with `loop.bf16`. Each variant runs in a
-process of its own; the variants take turns, and medians over the rounds are reported. The loader's cost is the share of
-the time that a step waits for its batch.
+per step, memory kept, the quicker gradient of radial kernels; "bf16" is that in bfloat16. Each variant runs in its
+own process; the variants take turns, and medians over the rounds are reported. The loader's cost is the fraction of the
+time that a step waits for its batch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import torch
 from pixeldiff.machine import describe
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {"batch": 1, "channels_last": False, "keep_memory": False, "own_gradient": False},
-    "kept memory": {"batch": 1, "channels_last": False, "keep_memory": True, "own_gradient": False},
-    "channels_last": {"batch": 1, "channels_last": True, "keep_memory": True, "own_gradient": False},
-    "radial gradient": {"batch": 1, "channels_last": True, "keep_memory": True, "own_gradient": True},
-    "ours": {"batch": 3, "channels_last": True, "keep_memory": True, "own_gradient": True},
-    "bf16": {"batch": 3, "channels_last": True, "keep_memory": True, "own_gradient": True, "bf16": True},
+    "plain": {"batch_size": 1, "channels_last": False, "keep_memory": False, "own_gradient": False},
+    "kept memory": {"batch_size": 1, "channels_last": False, "keep_memory": True, "own_gradient": False},
+    "channels_last": {"batch_size": 1, "channels_last": True, "keep_memory": True, "own_gradient": False},
+    "radial gradient": {"batch_size": 1, "channels_last": True, "keep_memory": True, "own_gradient": True},
+    "ours": {"batch_size": 3, "channels_last": True, "keep_memory": True, "own_gradient": True},
+    "bf16": {"batch_size": 3, "channels_last": True, "keep_memory": True, "own_gradient": True, "precision": "bf16"},
 }
 
 
@@ -54,16 +54,18 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
         {
             "task": "edges",
             "model": {"name": model},
-            "data": {"root": "BSDS500", "sources": ["train"], "flips": True, "crop": 320, "fill": True},
-            "loop": {**options, "accumulate": 1, "workers": 1},
+            "data": {"root": "BSDS500", "sources": [{"type": "bsds500", "split": "train"}]},
+            "augment": {"hflip": True, "crop": 320, "pad": "reflect"},
+            "schedule": {"samples": 10**6},
+            "train": {**options, "workers": 1},
         }
     )
     with tempfile.TemporaryDirectory() as folder:
         run = Run(recipe, Path(folder), torch.device("cpu"))
-    objective = Objective(run.model, run.task, recipe.loop.bf16)
+    objective = Objective(run.model, run.task, recipe.train.precision == "bf16")
     batches = iter(
         make_loader(
-            run.task.train_data, ResumableBatchSampler(len(run.task.train_data), recipe, 0, 10**6), recipe.loop.workers
+            run.task.train_data, ResumableBatchSampler(len(run.task.train_data), recipe, 0, 10**6), recipe.train.workers
         )
     )
     waited = spent = 0.0
@@ -77,7 +79,7 @@ def measure(name: str, model: str, seconds: float) -> dict[str, float]:
         run.optimizer.zero_grad(set_to_none=True)
         end = time.perf_counter()
         if step >= 2:  # the first steps start the worker and set up the kernels
-            waited, spent, images = waited + loaded - begin, spent + end - begin, images + recipe.loop.batch
+            waited, spent, images = waited + loaded - begin, spent + end - begin, images + recipe.train.step_size
         if spent > seconds:
             break
     return {"images_per_second": images / spent, "loader_share": waited / spent}
@@ -87,13 +89,12 @@ def sample_cost_ms(count: int = 50) -> float:
     """CPU milliseconds to prepare one image, decoded already."""
     from pixeldiff.data.edges import READERS
     from pixeldiff.data.lists import find_root
-    from pixeldiff.training.tasks.edge_pairs import EdgePairs
-    from pixeldiff.training.tasks.edge_sources import list_pairs
+    from pixeldiff.training.tasks.edge_pairs import Augment, EdgePairs
+    from pixeldiff.training.tasks.edge_sources import Source, list_pairs
 
     torch.set_num_threads(1)
-    entries = EdgePairs(
-        list_pairs(find_root("BSDS500", READERS["bsds500"].origin), "train")[:count], 0, crop=320, fill=True
-    )
+    pairs = list_pairs(find_root("BSDS500", READERS["bsds500"].origin), Source("bsds500", split="train"))
+    entries = EdgePairs(pairs[:count], 0, Augment(crop=320, pad="reflect"))
     for warm in (True, False):
         begin = time.process_time()
         for index in range(count):

@@ -81,7 +81,7 @@ def test_the_light_world_and_the_doors_open_without_torch(room: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["train", "recipe.toml", "--out", "run"],
+        ["train", "recipe.toml", "-o", "run"],
         ["export", "net.safetensors", "-o", "net.onnx"],
         ["info", "bipidinet18"],
         ["analyze", "net.safetensors", "--out", "figures"],

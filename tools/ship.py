@@ -49,13 +49,17 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
     """The parts of a recipe that change what is learned, but for where its images and first weights lay."""
     table = as_table(recipe)
     table["data"] = {key: value for key, value in table["data"].items() if key not in ("root", "roots")}
-    parts = {key: table[key] for key in ("task", "model", "data", "loss", "optimizer", "schedule", "seed")}
-    return {**parts, **{f"loop.{key}": table["loop"][key] for key in ("batch", "accumulate", "ema", "bf16")}}
+    parts = {key: table[key] for key in ("task", "model", "data", "augment", "loss", "optimizer", "seed")}
+    unused = ("milestones", "factor") if recipe.schedule.name == "cosine" else ()
+    schedule = {key: value for key, value in table["schedule"].items() if key not in unused}
+    parts["schedule"] = {**schedule, "samples": recipe.steps}
+    train = ("batch_size", "grad_accum_steps", "ema_decay", "precision")
+    return {**parts, **{f"train.{key}": table["train"][key] for key in train}}
 
 
 def recipe_words(facts: dict[str, str]) -> dict[str, str]:
-    """Which recipe: its name, and the run or the stage that it was."""
-    return {key: facts[key] for key in ("recipe", "run", "stage") if facts.get(key)}
+    """Which recipe: its name, and the variant or the stage."""
+    return {key: facts[key] for key in ("recipe", "variant", "stage") if facts.get(key)}
 
 
 def card_scores(task: str) -> tuple[str, ...]:
@@ -135,8 +139,8 @@ def _check_facts(name: str, described: dict[str, Any], recipe: Recipe, words: di
 @click.argument("weights", type=click.Path(path_type=Path, exists=True))
 @click.argument("scores", type=click.Path(path_type=Path, exists=True))
 @click.option("--recipe", required=True, help="The shipped recipe, edges/tiny and so on.")
-@click.option("--run", default="", help="Which run of it.")
-@click.option("--stage", default="", help="Which stage of it.")
+@click.option("--variant", default="", help="Variant of the recipe.")
+@click.option("--stage", default="", help="Stage of the recipe.")
 @click.option("--data", required=True, help="What it was trained on, in words.")
 @click.option("--terms", default="", help="Terms of images beyond those that the task's license speaks of.")
 @click.option("--note", required=True, help="What a reader should know.")

@@ -51,7 +51,7 @@ def train(name: str, seed: int, out: Path, threads: int) -> None:
     run.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with (run / "log.txt").open("a") as log:
-        words = ["train", RECIPE, "--run", name, "--set", f"seed={seed}", "--out", str(run)]
+        words = ["train", RECIPE, "--variant", name, "--set", f"seed={seed}", "-o", str(run)]
         subprocess.run([sys.executable, "-m", "pixeldiff", *words], env=environment, stdout=log, stderr=log, check=True)
     print(f"{run.name}: {scores(run)}", flush=True)
 

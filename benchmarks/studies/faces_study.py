@@ -61,7 +61,7 @@ def runs() -> list[tuple[str, int]]:
 
 
 def train(name: str, seed: int, out: Path) -> None:
-    words = ["train", RECIPE, "--run", name, "--set", f"seed={seed}", "--out", str(out / f"{name}-{seed}")]
+    words = ["train", RECIPE, "--variant", name, "--set", f"seed={seed}", "-o", str(out / f"{name}-{seed}")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-m", "pixeldiff", *words], env=environment, check=True)
 

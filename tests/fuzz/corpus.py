@@ -38,7 +38,7 @@ from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
 from pixeldiff.training import recipe
 from pixeldiff.training.recipe_file import read_file
-from pixeldiff.training.tasks.edge_sources import list_pairs, read_label_shares, read_soft
+from pixeldiff.training.tasks.edge_sources import Source, list_pairs, read_label_shares, read_pseudo_label
 from pixeldiff.weights.description import normalization
 from pixeldiff.weights.graph_file import read_properties
 from tests.fuzz import mutate
@@ -101,7 +101,7 @@ def _images() -> dict[str, Format]:
     found = {
         n: Format(f"case.{n}", files, (image.read, image.read_stored, image.read_indices)) for n, files in seeds.items()
     }
-    readers = (image.read, maps.read_map, edges.read_mask, read_label_shares, read_soft)
+    readers = (image.read, maps.read_map, edges.read_mask, read_label_shares, read_pseudo_label)
     png = (*_saved("PNG", "RGB", "RGBA", "L", "LA", "P", "1", "I;16"), *_saved("PNG", "RGB", exif=exif, **animated))
     return found | {"png": Format("case.png", png, readers, mutate.png, 40)}
 
@@ -144,22 +144,27 @@ def _texts() -> dict[str, Format]:
     (png,) = _saved("PNG", "L")
     beside = {"a.png": png, "b.png": png}
     rows = b"a.png b.png\nb.png a.png 0.5\n"
-    readers = (edges.find_labels, lambda p: list_pairs(p.parent, p.name))
+    readers = (edges.find_labels, lambda p: list_pairs(p.parent, Source("list", file=p.name)))
     results = Results("edges", "d", 3, 0, {"tiny": "0"}, {("tiny", ("fog", 1)): {"ods": 0.5, "ois": 0.5}})
     card = {"name": "tiny", "license": "MIT", "scores": {"ODS": 0.7}, "sha256": {".onnx": "0"}}
-    table = b"""task = "edges"\nseed = 1\n[model]\nname = "tiny"\nwidth = 8\n[data]\nroot = "r"\nsources = ["train"]
-[optimizer]\nlr = 0.1\nbetas = [0.9, 0.99]\n[schedule]\nepochs = 2\n[loop]\nbatch = 4\naccumulate = 2\n"""
+    table = b"""task = "edges"\nseed = 1\n[model]\nname = "tiny"\nwidth = 8\n[data]
+root = "r"\nsources = [{ type = "list", file = "a.lst" }]
+[optimizer]\nlr = 0.1\nbetas = [0.9, 0.99]\n[schedule]\nsamples = 20\n[train]\nbatch_size = 4\n"""
     changes = b'extends = "base.toml"\nseed = 2\n'
-    runs = changes + b"[run.c16]\nmodel.pattern = 'c16'\n[run.other]\nmodel = {csam = false}\nloop.batch = 2\n"
-    stages = changes + b'[[stage]]\nname = "one"\nseed = 3\n[[stage]]\nname = "two"\nschedule.epochs = 1\n'
-    sets = b"model.pattern=c16\nschedule.epochs=3\ndata.sources=['a']\noptimizer={lr = 1e-3}\nseed=7\n"
+    variants = changes + b"[variant.c16]\nmodel.pattern = 'c16'\n[variant.other]\nmodel = {csam = false}\n"
+    variants += b"train.batch_size = 2\n[grid]\nmodel.width = [4, 8]\nmodel.name = ['tiny', 'small']\n"
+    stages = changes + b'[[stage]]\nname = "one"\nseed = 3\n[[stage]]\nname = "two"\nschedule.samples = 10\n'
+    sets = b"model.pattern=c16\nschedule.samples=30\noptimizer={lr = 1e-3}\nseed=7\n"
+    sets += b"data.sources=[{type='list',file='a.lst'}]\n"
     pairs = b'[["a.png", "b.png"], ["b.png", "a.png"]]'
     cells = json.dumps(results.as_json()).encode()
     return {
         "lst": Format("case.lst", (rows, b"\xef\xbb\xbfa.png\tb.png\t1\r\n"), readers, None, 30, beside),
         "txt": Format("case.txt", (rows,), readers, None, 20, beside),
         "json": Format("case.json", (pairs,), readers, mutate.json_text, 30, beside),
-        "toml": Format("case.toml", (table, changes, runs, stages), (_read_recipes,), None, 40, {"base.toml": table}),
+        "toml": Format(
+            "case.toml", (table, changes, variants, stages), (_read_recipes,), None, 40, {"base.toml": table}
+        ),
         "set": Format("case.txt", (sets,), (_set_keys,), None, 20, {"base.toml": table}),
         "results": Format("case.json", (cells,), (Results.load, _resume), mutate.json_text),
         "card": Format("case.json", (json.dumps(card).encode(),), (_read_card,), mutate.json_text),
@@ -219,10 +224,11 @@ def _search(path: Path) -> None:
 
 
 def _read_recipes(path: Path) -> None:
-    """Each run and stage of a file, as a table and as a recipe."""
+    """Each variant and stage of a file, as a table and as a recipe."""
     file = read_file(path)
-    for run, stage in [*((run, "") for run in file.runs), *(("", stage) for stage in file.stages)] or [("", "")]:
-        recipe.as_table(recipe.read_recipe(path, run=run, stage=stage))
+    parts = [{"variant": name} for name in file.variants] + [{"stage": name} for name in file.stages]
+    for part in parts or [{}]:
+        recipe.as_table(recipe.read_recipe(path, **part))
 
 
 def _set_keys(path: Path) -> None:

@@ -21,7 +21,7 @@ def test_runs(study):
     runs = study.runs()
     assert runs[:6] == [(name, seed) for seed in (0, 1, 2) for name in ("vanilla", "bicpdc")]
     assert sorted(name for name, _ in runs[6:]) == sorted(study.ORDER[2:])
-    assert read_file(study.RECIPE).runs.keys() == {name for name, _ in runs}
+    assert read_file(study.RECIPE).variants.keys() == {name for name, _ in runs}
 
 
 def finish(folder, top1, top5=80.0):

@@ -7,7 +7,7 @@ from pixeldiff import weights
 from pixeldiff.training.recipe_file import read_file
 from tests.scripts import ROOT, load_script
 
-STARTS = {  # what `initial` of a first stage meant: the pretrained models of that time
+STARTS = {  # what `init_from` of a first stage meant: the pretrained models of that time
     "": None,
     "tiny": "edges/tiny final",
     "small": "edges/small final",
@@ -40,7 +40,8 @@ def test_each_run_starts_from_the_one_it_names(script):
         assert table["model"]["name"] == run["network"]
         stages = list(file.stages)
         before = stages.index(run["stage"]) if stages else 0
-        assert run["after"] == (f"{run['recipe']} {stages[before - 1]}" if before else STARTS[table.get("initial", "")])
+        start = STARTS[table.get("init_from", "")]
+        assert run["after"] == (f"{run['recipe']} {stages[before - 1]}" if before else start)
     assert script.hours_before(runs, "edges/small first") == pytest.approx(1.5 + 1.8)
 
 

@@ -19,7 +19,7 @@ def scores(*folds):
 
 
 def test_every_row_of_the_recipe_is_trained(study):
-    assert {name for name, _ in study.runs()} == read_file(study.RECIPE).runs.keys()
+    assert {name for name, _ in study.runs()} == read_file(study.RECIPE).variants.keys()
     assert [run for run in study.runs() if run[1]] == [("vanilla", 1), ("biapdc", 1)]
 
 

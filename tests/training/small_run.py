@@ -23,25 +23,30 @@ width = 4
 side_channels = 2
 [data]
 root = "{root}"
-sources = ["photos:edges"]
-flips = true
+sources = [{{ type = "folders", images = "photos", labels = "edges" }}]
+[augment]
+hflip = true
 crop = 16
 [schedule]
-kind = "cosine"
-epochs = {epochs}
+name = "cosine"
+samples = {samples}
 warmup_steps = 2
-[loop]
-batch = 4
-accumulate = 2
-ema = 0.9
+[train]
+batch_size = 2
+grad_accum_steps = 2
+ema_decay = 0.9
 workers = {workers}
-log_steps = 1
+log_every = 1
 checkpoint_minutes = {minutes}
 """
 
 
+FOLDERS = {"type": "folders", "images": "photos", "labels": "edges"}
+EPOCH = 16  # samples: eight images and their flips
+
+
 def recipe_text(root: Path, epochs: float = 3, workers: int = 0, minutes: float = 5, **_: object) -> str:
-    return RECIPE.format(root=root, epochs=epochs, workers=workers, minutes=minutes)
+    return RECIPE.format(root=root, samples=int(epochs * EPOCH), workers=workers, minutes=minutes)
 
 
 def small_recipe(root: Path, **changes: object):
@@ -84,4 +89,4 @@ def stop_after(recipe, out: Path, step: int) -> None:
 
 
 def command(root: Path, out: str, launcher: tuple[str, ...] = ()) -> list[str]:
-    return [sys.executable, "-m", *launcher, "pixeldiff", "train", str(root / "recipe.toml"), "--out", str(root / out)]
+    return [sys.executable, "-m", *launcher, "pixeldiff", "train", str(root / "recipe.toml"), "-o", str(root / out)]

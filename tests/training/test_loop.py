@@ -20,20 +20,20 @@ from pixeldiff.models.saving import load_model, read_metadata
 from pixeldiff.training.loop import train
 from pixeldiff.training.run import Run
 from pixeldiff.training.schedule import Schedule, learning_rate
-from pixeldiff.training.tasks.edge_sources import list_pairs, read_pair
+from pixeldiff.training.tasks.edge_sources import Source, list_pairs, read_pair
 from pixeldiff.training.tasks.edges import Task, robust_loss
 from pixeldiff.training.tasks.images import normalize
-from tests.training.small_run import command, lines, losses, recipe_text, small_recipe, stop_after
+from tests.training.small_run import FOLDERS, command, lines, losses, recipe_text, small_recipe, stop_after
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def test_learning_rate() -> None:
-    steps = Schedule()
+    steps = Schedule(200)
     assert [learning_rate(steps, 1.0, s, 200) for s in (0, 99, 100, 159, 160, 199)] == pytest.approx(
         [1, 1, 0.1, 0.1, 0.01, 0.01]
     )
-    cosine = Schedule(kind="cosine", warmup_steps=10)
+    cosine = Schedule(100, "cosine", warmup_steps=10)
     assert learning_rate(cosine, 1.0, 0, 100) == pytest.approx(0.1)
     assert learning_rate(cosine, 1.0, 50, 100) == pytest.approx(0.5)
     assert learning_rate(cosine, 1.0, 99, 100) < 0.001
@@ -44,8 +44,8 @@ def test_learns_and_records(root: Path) -> None:
         root,
         epochs=10,
         optimizer={"lr": 0.02},
-        loop={"evaluate_steps": 20, "preview_steps": 20, "log_steps": 10},
-        evaluate={"sources": ["photos:edges"]},
+        train={"eval_every": 20, "preview_every": 20, "log_every": 10},
+        evaluate={"sources": [FOLDERS]},
     )
     assert train(recipe, root / "run")
     found = losses(root / "run")
@@ -62,7 +62,7 @@ def test_learns_and_records(root: Path) -> None:
     model = load_model(root / "run/last.safetensors")
     assert model.config.width == 4
     held_out = []
-    for pair in list_pairs(root, "photos:edges"):
+    for pair in list_pairs(root, Source(**FOLDERS)):
         image, label = read_pair(pair)
         logits = model.side_logits(normalize(torch.from_numpy(image).permute(2, 0, 1)[None]))
         held_out.append(robust_loss(logits, torch.from_numpy(label)[None, None] / 255).item())
@@ -87,7 +87,7 @@ def test_the_rate_is_that_of_the_steps_and_the_last_losses_are_recorded(
     monkeypatch.setattr(Task, "loss", second)
     monkeypatch.setattr(Task, "evaluate", score)
     monkeypatch.setattr("pixeldiff.training.loop.time", SimpleNamespace(monotonic=lambda: now[0]))
-    train(small_recipe(root, epochs=1.25, loop={"evaluate_steps": 2, "log_steps": 2}), root / "run")
+    train(small_recipe(root, epochs=1.25, train={"eval_every": 2, "log_every": 2}), root / "run")
     logged = [(line["step"], line["images_per_second"]) for line in lines(root / "run")]
     assert logged == [(2, 2.0), (4, 2.0), (5, 2.0)]  # four images in two forward passes
 
@@ -97,25 +97,30 @@ def test_weights_survive_a_failing_score(root: Path) -> None:
         (root / folder).mkdir()
         (root / folder / "a.png").write_text("no image")
     with pytest.raises(UserError, match="not an image"):
-        train(small_recipe(root, epochs=1, evaluate={"sources": ["held:held-edges"]}), root / "run")
+        train(
+            small_recipe(
+                root, epochs=1, evaluate={"sources": [{"type": "folders", "images": "held", "labels": "held-edges"}]}
+            ),
+            root / "run",
+        )
     assert load_model(root / "run/weights/4.safetensors").config.width == 4
 
 
 def test_small_windows_are_refused(root: Path) -> None:
-    with pytest.raises(UserError, match=r"photos/\d.png .*gives 5x4 pixels.*data.scales"):
-        train(small_recipe(root, data={"crop": 0, "scales": [0.18]}), root / "run")
+    with pytest.raises(UserError, match=r"photos/\d.png .*gives 5x4 pixels.*augment.scale"):
+        train(small_recipe(root, augment={"crop": 0, "scale": [0.18]}), root / "run")
 
 
 def test_half_precision_learns_nearly_the_same(root: Path) -> None:
     train(small_recipe(root, epochs=1), root / "full")
-    train(small_recipe(root, epochs=1, loop={"bf16": True}), root / "half")
+    train(small_recipe(root, epochs=1, train={"precision": "bf16"}), root / "half")
     assert losses(root / "half") == pytest.approx(losses(root / "full"), rel=0.05)
     assert losses(root / "half") != losses(root / "full")
 
 
 @pytest.mark.parametrize("last", [True, False])
 def test_channels_last_reaches_the_first_layer(root: Path, last: bool) -> None:
-    run = Run(small_recipe(root, loop={"channels_last": last}), root / "run", torch.device("cpu"))
+    run = Run(small_recipe(root, train={"channels_last": last}), root / "run", torch.device("cpu"))
     images, labels, _ = run.task.train_data.collate([run.task.train_data[key] for key in ((0, 0), (0, 1))])
     wanted = torch.channels_last if last else torch.contiguous_format
     for layout in (torch.channels_last, torch.contiguous_format):  # as tasks may hand them over
@@ -153,7 +158,7 @@ def test_a_signal_stops_the_command_with_its_own_exit_code(root: Path) -> None:
     for _ in range(2):
         process.terminate()
     said, _ = process.communicate()
-    assert (process.returncode, said) == (130, "stopped; the same command goes on from here\n")
+    assert (process.returncode, said) == (130, "stopped; to resume, run the same command again\n")
     assert (root / "run/checkpoint.pt").exists()
 
 
@@ -190,7 +195,7 @@ def test_command_says_mistakes_in_one_line(root: Path) -> None:
     (root / "recipe.toml").write_text(recipe_text(root).replace("crop", "crob"))
     done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines() == ["error: unknown key data.crob; did you mean crop?"]
+    assert done.stderr.strip().splitlines() == ["error: unknown key augment.crob; did you mean crop?"]
 
 
 def test_a_mistake_of_ours_in_a_worker_ends_the_run(root: Path) -> None:
@@ -199,7 +204,7 @@ def test_a_mistake_of_ours_in_a_worker_ends_the_run(root: Path) -> None:
     script = (
         "from pixeldiff.training.tasks import edge_pairs\nfrom pixeldiff.cli import main\n"
         "def broken(*_): raise RuntimeError('broken warp')\n"
-        f"edge_pairs.warp = broken\nmain(['train', {str(root / 'recipe.toml')!r}, '--out', {str(root / 'run')!r}])"
+        f"edge_pairs.warp = broken\nmain(['train', {str(root / 'recipe.toml')!r}, '-o', {str(root / 'run')!r}])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], env=QUIET, capture_output=True, text=True, check=False, timeout=60
@@ -214,7 +219,7 @@ def test_a_wrong_label_is_one_line(root: Path, workers: int) -> None:
     (root / "recipe.toml").write_text(recipe_text(root, workers=workers))
     done = subprocess.run(command(root, "run"), env=QUIET, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if "pixeldiff:" in line]
+    (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
     assert line.startswith("error: ")
     assert line.endswith("is 5x5; make them the same size")
     assert "Traceback" not in done.stderr

@@ -20,13 +20,22 @@ from pixeldiff.models.saving import read_metadata, save_model
 from pixeldiff.training.loop import train
 from pixeldiff.training.order import ResumableBatchSampler
 from pixeldiff.training.recipe import Recipe
-from pixeldiff.training.run import Run, hold
+from pixeldiff.training.run import Run, lock_run_dir
 from pixeldiff.weights import sha256
-from tests.training.small_run import assert_same_weights, lines, losses, recipe_text, small_recipe, stop_after
+from tests.training.small_run import (
+    EPOCH,
+    FOLDERS,
+    assert_same_weights,
+    lines,
+    losses,
+    recipe_text,
+    small_recipe,
+    stop_after,
+)
 
 
 def test_positions_cover_each_epoch_once(root: Path) -> None:
-    recipe = small_recipe(root, loop={"batch": 6, "accumulate": 3})
+    recipe = small_recipe(root, train={"batch_size": 2, "grad_accum_steps": 3})
     whole = ResumableBatchSampler(9, recipe, 0, 6)
     keys = [key for batch in whole for key in batch]
     assert len(keys) == 36
@@ -38,18 +47,18 @@ def test_positions_cover_each_epoch_once(root: Path) -> None:
     )
     assert [one + other for one, other in halves] == list(whole)[2 * 3 :]
     # Forward passes that can be shared out are: two processes have half of 12 images, one at a time, each.
-    single = small_recipe(root, loop={"batch": 12, "accumulate": 12})
+    single = small_recipe(root, train={"batch_size": 1, "grad_accum_steps": 12})
     parts = [list(ResumableBatchSampler(9, single, 0, 2, rank, 2)) for rank in (0, 1)]
     assert [len(part) for part in parts] == [12, 12]
     assert sorted(key for part in parts for keys in part for key in keys) == sorted(
         key for keys in ResumableBatchSampler(9, single, 0, 2) for key in keys
     )
-    with pytest.raises(UserError, match=r"loop.batch = 6 .* 4 processes"):
+    with pytest.raises(UserError, match=r"train.batch_size = 2 .*grad_accum_steps = 3 .* 4 processes"):
         ResumableBatchSampler(9, recipe, 0, 6, 0, 4)
 
 
 def test_average_is_the_definition(root: Path) -> None:
-    """theta' <- d theta' + (1 - d) theta, with d = min(ema, (1 + t) / (10 + t))."""
+    """theta' <- d theta' + (1 - d) theta, with d = min(ema_decay, (1 + t) / (10 + t))."""
     run = Run(small_recipe(root), root, torch.device("cpu"))
     expected = {key: value.clone() for key, value in run.model.state_dict().items()}
     for step in (1, 2, 500):
@@ -67,7 +76,7 @@ def test_average_is_the_definition(root: Path) -> None:
 
 def test_resume_is_bit_equal(root: Path) -> None:
     """Half the run, then the rest with another number of workers: the same bits and the same journal."""
-    log = {"loop": {"log_steps": 2}}  # stopped between two lines, whose losses are means over two steps
+    log = {"train": {"log_every": 2}}  # stopped between two lines, whose losses are means over two steps
     train(small_recipe(root, **log), root / "whole")
     stop_after(small_recipe(root, **log), root / "parts", 2)
     assert train(small_recipe(root, **log, workers=1), root / "parts")
@@ -96,7 +105,7 @@ def test_what_a_resumed_run_may_change_is_changed(root: Path) -> None:
 
 def test_scores_of_another_kind_are_not_compared(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def recipe(epochs: float, thresholds: int) -> Recipe:
-        return small_recipe(root, epochs=epochs, evaluate={"sources": ["photos:edges"], "thresholds": thresholds})
+        return small_recipe(root, epochs=epochs, evaluate={"sources": [FOLDERS], "thresholds": thresholds})
 
     train(recipe(0.5, 3), root / "run")
     state = torch.load(root / "run/checkpoint.pt", weights_only=True)
@@ -105,7 +114,7 @@ def test_scores_of_another_kind_are_not_compared(root: Path, capsys: pytest.Capt
     assert read_metadata(root / "run/best.safetensors")["steps"] == 2, "1.0 was better"
     train(recipe(1.5, 4), root / "run")
     assert read_metadata(root / "run/best.safetensors")["steps"] == 6
-    assert "another schedule, optimizer, loop or evaluate" in capsys.readouterr().err
+    assert "another schedule, optimizer, train or evaluate" in capsys.readouterr().err
 
 
 def test_killed_five_times_ends_in_the_same_weights(root: Path) -> None:
@@ -148,13 +157,13 @@ def test_checkpoints_from_before_a_key_existed_go_on(root: Path, capsys: pytest.
     recipe = small_recipe(root, epochs=1)
     train(recipe, root / "run")
     state = torch.load(root / "run/checkpoint.pt", weights_only=True)
-    del state["recipe"]["data"]["color"], state["recipe"]["initial"]
+    del state["recipe"]["augment"]["color_jitter"], state["recipe"]["init_from"]
     torch.save(state, root / "run/checkpoint.pt")
     capsys.readouterr()
     assert train(recipe, root / "run")
     assert "another" not in capsys.readouterr().err
-    with pytest.raises(UserError, match="another data"):
-        train(small_recipe(root, epochs=1, data={"color": 0.1}), root / "run")
+    with pytest.raises(OutputError, match="another augment"):
+        train(small_recipe(root, epochs=1, augment={"color_jitter": 0.1}), root / "run")
 
 
 def test_results_without_a_checkpoint_are_kept(root: Path) -> None:
@@ -201,7 +210,7 @@ def test_one_process_at_a_time(root: Path) -> None:
     held = context.Event()
 
     def keep() -> None:
-        with hold(root / "run"):
+        with lock_run_dir(root / "run"):
             held.set()
             time.sleep(60)
 
@@ -231,28 +240,28 @@ def test_initial_weights(root: Path) -> None:
     train(small_recipe(root, epochs=0.5), root / "first")
     table = {"optimizer": {"lr": 1e-12}}
     recipe = small_recipe(root, epochs=0.5, **table)
-    recipe = dataclasses.replace(recipe, initial=str(root / "first/last.safetensors"))
+    recipe = dataclasses.replace(recipe, init_from=str(root / "first/last.safetensors"))
     train(recipe, root / "second")
     first, second = load_file(root / "first/last.safetensors"), load_file(root / "second/last.safetensors")
     described = read_metadata(root / "second/last.safetensors")
-    assert described["initial_sha256"] == sha256(root / "first/last.safetensors")
+    assert described["lineage"]["init_from"] == sha256(root / "first/last.safetensors")
     assert all(torch.allclose(first[k], second[k], atol=1e-7) for k in first)
-    other = dataclasses.replace(small_recipe(root, model={"name": "tiny", "width": 5}), initial=recipe.initial)
+    other = dataclasses.replace(small_recipe(root, model={"name": "tiny", "width": 5}), init_from=recipe.init_from)
     train(other, root / "wider")
     assert load_file(root / "wider/last.safetensors")["stem.weight"].shape[0] == 5
     plain = small_recipe(root, model={"name": "tiny", "pattern": "baseline"})
-    other = dataclasses.replace(plain, initial=recipe.initial)
+    other = dataclasses.replace(plain, init_from=recipe.init_from)
     with pytest.raises(UserError, match=r"does not fit \[model\].*or of a narrower one"):
         train(other, root / "third")
-    other = dataclasses.replace(plain, initial="runs/none.safetensors")
-    with pytest.raises(UserError, match=r"initial = 'runs/none.safetensors': no weights file.*trained before"):
+    other = dataclasses.replace(plain, init_from="runs/none.safetensors")
+    with pytest.raises(UserError, match=r"init_from = 'runs/none.safetensors': no weights file.*pretrained model"):
         train(other, root / "third")
-    with pytest.raises(UserError, match="another initial"):
+    with pytest.raises(UserError, match="another init_from"):
         train(recipe, root / "first")
     (root / "first/last.safetensors").unlink()
-    longer = dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, epochs=1.0))
+    longer = dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, samples=EPOCH))
     assert train(longer, root / "second"), "a run that has begun no longer needs them"
-    assert read_metadata(root / "second/last.safetensors")["initial_sha256"] == described["initial_sha256"]
+    assert read_metadata(root / "second/last.safetensors")["lineage"]["init_from"] == described["lineage"]["init_from"]
 
 
 @pytest.mark.parametrize("place", ["best.safetensors", "weights/60.safetensors"])
@@ -262,10 +271,10 @@ def test_a_run_does_not_replace_what_it_starts_from(root: Path, place: str) -> N
     recipe = small_recipe(root, epochs=0.25)
     save_model(create_model(**recipe.model), source)
     before = source.read_bytes()
-    with pytest.raises(OutputError, match="choose another --out"):
-        train(dataclasses.replace(recipe, initial=str(source)), root / "mine")
+    with pytest.raises(OutputError, match="choose another output folder"):
+        train(dataclasses.replace(recipe, init_from=str(source)), root / "mine")
     assert source.read_bytes() == before
-    assert train(dataclasses.replace(recipe, initial=str(source)), root / "mine/next")
+    assert train(dataclasses.replace(recipe, init_from=str(source)), root / "mine/next")
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +318,7 @@ def test_a_best_score_without_its_weights_is_none(root: Path, monkeypatch: pytes
         save(run, name)
 
     monkeypatch.setattr(Run, "save_weights", full)
-    train(small_recipe(root, epochs=1, loop={"evaluate_steps": 2}), root / "run")
+    train(small_recipe(root, epochs=1, train={"eval_every": 2}), root / "run")
     assert read_metadata(root / "run/best.safetensors")["steps"] == 4
 
 
@@ -333,7 +342,7 @@ def test_leftovers_of_a_killed_run_are_cleaned(root: Path) -> None:
 
 def test_a_disk_without_room_is_told_before_training(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 500, 500))
-    with pytest.raises(UserError, match=r"room for 0.0 MB, and a checkpoint .* make room"):
+    with pytest.raises(UserError, match=r"space for 0.0 MB, and a checkpoint .* free some space"):
         train(small_recipe(root), root / "run")
 
 
@@ -344,8 +353,8 @@ def test_a_run_without_any_checkpoint_says_so(root: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Run, "save", full)
     (root / "recipe.toml").write_text(recipe_text(root, epochs=0.5))
     with pytest.raises(SystemExit) as stopped:
-        main(["train", str(root / "recipe.toml"), "--out", str(root / "run")])
+        main(["train", str(root / "recipe.toml"), "-o", str(root / "run")])
     assert stopped.value.code == 2
     said = capsys.readouterr().err
-    assert "a stop now loses the run" in said
-    assert "nothing can be resumed" in said.splitlines()[-1]
+    assert "stopping now loses the run" in said
+    assert "nothing to resume" in said.splitlines()[-1]

@@ -26,4 +26,4 @@ def test_the_journal_survives_what_tensorboard_does_not(tmp_path: Path, monkeypa
     journal.close()
     found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line.get("loss") for line in found] == [0.5, None, 0.5]
-    assert "no more TensorBoard" in found[1]["warning"]
+    assert "TensorBoard log ended" in found[1]["warning"]

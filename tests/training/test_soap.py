@@ -53,7 +53,7 @@ def test_it_is_its_definition(shape: tuple[int, ...]) -> None:
 
 
 def test_turned_gradients_turn_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soap, "EVERY", 3)
+    monkeypatch.setattr(soap, "UPDATE_EVERY", 3)
     torch.manual_seed(1)
     start, gradients = torch.randn(9, 9, dtype=torch.float64), list(torch.randn(20, 9, 9, dtype=torch.float64))
     left, right = orthogonal(9), orthogonal(9)

@@ -25,13 +25,13 @@ from tests.training.test_loop import QUIET
 STAGES = """
 [[stage]]
 name = "first"
-schedule.epochs = 1
+schedule.samples = 16
 [[stage]]
 name = "more"
-data.color = 0.2
+augment.color_jitter = 0.2
 [[stage]]
 name = "final"
-schedule.epochs = 1
+schedule.samples = 16
 """
 
 
@@ -49,13 +49,13 @@ def call(*words: object) -> int:
 
 
 def test_each_stage_starts_from_the_one_before(root: Path, recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(recipe, "--out", root / "run") == 0
+    assert call(recipe, "-o", root / "run") == 0
     assert capsys.readouterr().out == f"done: {root / 'run/final/last.safetensors'}\n"
     folders = [root / "run" / name for name in ("first", "more", "final")]
     described = [read_metadata(folder / "last.safetensors") for folder in folders]
     assert [d["steps"] for d in described] == [4, 3, 4]
-    assert [d["recipe"]["data"]["color"] for d in described] == [0, 0.2, 0]
-    assert [d.get("initial_sha256") for d in described] == [
+    assert [d["recipe"]["augment"]["color_jitter"] for d in described] == [0, 0.2, 0]
+    assert [d.get("lineage", {}).get("init_from") for d in described] == [
         None,
         *(sha256(folder / "last.safetensors") for folder in folders[:2]),
     ]
@@ -63,7 +63,7 @@ def test_each_stage_starts_from_the_one_before(root: Path, recipe: Path, capsys:
 
 def test_stopped_in_any_stage_it_ends_in_the_same_weights(root: Path, recipe: Path) -> None:
     file = read_file(recipe)
-    assert call(recipe, "--out", root / "whole") == 0
+    assert call(recipe, "-o", root / "whole") == 0
     for k, name in enumerate(("first", "more", "final")):
         steps = plan(file, root / "parts")
         assert [folder.name for folder, _ in steps] == ["first", "more", "final"][max(k - 1, 0) :]
@@ -72,36 +72,36 @@ def test_stopped_in_any_stage_it_ends_in_the_same_weights(root: Path, recipe: Pa
                 stop_after(one, folder, 1)
                 break
             assert train(one, folder)
-    assert call(recipe, "--out", root / "parts") == 0
+    assert call(recipe, "-o", root / "parts") == 0
     assert_same_weights(root / "whole/final", root / "parts/final")
 
 
 def test_finished_stages_are_left_alone(root: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(recipe, "--out", root / "run") == 0
+    assert call(recipe, "-o", root / "run") == 0
     before = {path: path.stat().st_mtime_ns for path in (*root.rglob("*.pt"), *root.rglob("*.safetensors"))}
     trained = []
     monkeypatch.setattr(
         loop, "train", lambda one, folder, *rest: trained.append(folder.name) or train(one, folder, *rest)
     )
-    assert call(recipe, "--out", root / "run") == 0
+    assert call(recipe, "-o", root / "run") == 0
     assert trained == ["final"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_one_stage(root: Path, recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(recipe, "--stage", "more", "--out", root / "run") == 2
+    assert call(recipe, "--stage", "more", "-o", root / "run") == 2
     assert "run/first/last.safetensors" in capsys.readouterr().err
-    assert call(recipe, "--stage", "first", "--out", root / "run") == 0
+    assert call(recipe, "--stage", "first", "-o", root / "run") == 0
     assert sorted(path.name for path in (root / "run").iterdir() if (path / "last.safetensors").exists()) == ["first"]
-    assert call(recipe, "--stage", "more", "--out", root / "run") == 0
+    assert call(recipe, "--stage", "more", "-o", root / "run") == 0
     other = root / "run/first/last.safetensors"
-    assert call(recipe, "--stage", "final", "--set", f"initial={other}", "--out", root / "run") == 0
-    assert read_metadata(root / "run/final/last.safetensors")["initial_sha256"] == sha256(other)
+    assert call(recipe, "--stage", "final", "--set", f"init_from={other}", "-o", root / "run") == 0
+    assert read_metadata(root / "run/final/last.safetensors")["lineage"]["init_from"] == sha256(other)
 
 
 def test_set_initial_is_for_the_first_stage(root: Path, recipe: Path) -> None:
-    steps = plan(read_file(recipe), root / "run", changes=["initial=tiny", "seed=8"])
-    assert [one.initial for _, one in steps] == [
+    steps = plan(read_file(recipe), root / "run", changes=["init_from=tiny", "seed=8"])
+    assert [one.init_from for _, one in steps] == [
         "tiny",
         *(str(root / "run" / name / "last.safetensors") for name in ("first", "more")),
     ]
@@ -109,20 +109,23 @@ def test_set_initial_is_for_the_first_stage(root: Path, recipe: Path) -> None:
 
 
 def test_a_mistake_in_the_last_stage_is_told_before_the_first(root: Path, recipe: Path) -> None:
-    recipe.write_text(recipe.read_text() + "data.crob = 3\n")
-    with pytest.raises(UserError, match=r"unknown key data\.crob; did you mean crop"):
+    recipe.write_text(recipe.read_text() + "augment.crob = 3\n")
+    with pytest.raises(UserError, match=r"unknown key augment\.crob; did you mean crop"):
         plan(read_file(recipe), root / "run")
 
 
 @pytest.mark.parametrize(
     ("key", "names"),
-    [('data.sources = ["photos:nowhere"]', "nowhere"), ('evaluate.sources = ["gone.lst"]', "gone.lst")],
+    [
+        ('data.sources = [{ type = "folders", images = "photos", labels = "nowhere" }]', "nowhere"),
+        ('evaluate.sources = [{ type = "list", file = "gone.lst" }]', "gone.lst"),
+    ],
 )
 def test_data_that_the_last_stage_lacks_is_told_before_the_first(
     root: Path, recipe: Path, capsys: pytest.CaptureFixture[str], key: str, names: str
 ) -> None:
     recipe.write_text(recipe.read_text() + key + "\n")
-    assert call(recipe, "--out", root / "run") == 2
+    assert call(recipe, "-o", root / "run") == 2
     told = capsys.readouterr().err
     assert "stage final: " in told
     assert names in told
@@ -130,7 +133,7 @@ def test_data_that_the_last_stage_lacks_is_told_before_the_first(
 
 
 def test_stages_go_on_where_the_folder_was_moved_to(root: Path, recipe: Path) -> None:
-    """`initial` names a file in --out; it counts as the same where its content is."""
+    """`init_from` names a file in the output folder; it counts as the same where its content is."""
     file = read_file(recipe)
     for folder, one in plan(file, root / "run")[:2]:
         if folder.name == "first":
@@ -143,15 +146,15 @@ def test_stages_go_on_where_the_folder_was_moved_to(root: Path, recipe: Path) ->
     (root / "moved/first/last.safetensors").write_bytes((root / "moved/more/last.safetensors").read_bytes())
     (root / "moved").rename(root / "again")
     ((folder, one), *_) = plan(file, root / "again")
-    with pytest.raises(UserError, match="another initial"):
+    with pytest.raises(UserError, match="another init_from"):
         train(one, folder)
 
 
 def test_two_processes_train_all_stages(root: Path, recipe: Path) -> None:
-    assert call(recipe, "--out", root / "one") == 0
+    assert call(recipe, "-o", root / "one") == 0
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pixeldiff"]
     done = subprocess.run(
-        [sys.executable, *launcher, "train", str(recipe), "--out", str(root / "two")],
+        [sys.executable, *launcher, "train", str(recipe), "-o", str(root / "two")],
         env=QUIET,
         capture_output=True,
         text=True,
@@ -165,20 +168,21 @@ def test_two_processes_train_all_stages(root: Path, recipe: Path) -> None:
 
 def test_a_run_of_a_table_and_set(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = root / "table.toml"
-    table.write_text(recipe_text(root, epochs=0.5) + '[run.plain]\nmodel.pattern = "baseline"\n[run.carv]\n')
-    assert call(table, "--run", "plain", "--set", "seed=9", "--set", "schedule.epochs=0.25", "--out", root / "run") == 0
+    table.write_text(recipe_text(root, epochs=0.5) + '[variant.plain]\nmodel.pattern = "baseline"\n[variant.carv]\n')
+    changes = ("--set", "seed=9", "--set", "schedule.samples=4")
+    assert call(table, "--variant", "plain", *changes, "-o", root / "run") == 0
     described = read_metadata(root / "run/last.safetensors")
     assert (described["config"]["pattern"], described["recipe"]["seed"], described["steps"]) == ("v" * 16, 9, 1)
     capsys.readouterr()
     for words, says in (
-        ((table,), "choose with --run: plain, carv"),
-        ((table, "--run", "c17"), "no run 'c17'; choose with --run: plain, carv"),
-        ((table, "--run", "plain", "--set", "sed=1"), "unknown key 'sed' in the recipe; did you mean seed?"),
+        ((table,), "choose with --variant: plain, carv"),
+        ((table, "--variant", "c17"), "no variant 'c17'; choose with --variant: plain, carv"),
+        ((table, "--variant", "plain", "--set", "sed=1"), "unknown key 'sed' in the recipe; did you mean seed?"),
         (("edges/tyni",), "no recipe edges/tyni; there are classes/bipidinet18"),
         (("edges/tiny", "--stage", "last"), "choose with --stage: first, more, rotated, final"),
-        (("edges/tiny", "--run", "carv"), "edges/tiny has no run 'carv'"),
+        (("edges/tiny", "--variant", "carv"), "edges/tiny has no variant 'carv'"),
     ):
-        assert call(*words, "--out", root / "other") == 2
+        assert call(*words, "-o", root / "other") == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert says in line
     assert not (root / "other").exists()
@@ -197,13 +201,13 @@ def test_recipes_are_listed_with_their_numbers(capsys: pytest.CaptureFixture[str
     assert "stages: first, more, rotated, final" in text
     assert max(map(len, text.splitlines())) <= 100
     one = listed(capsys, "edges/patterns")
-    assert "c16       Pattern table, [C]x16, BSDS500 val: ODS .767, OIS .786" in one
-    assert one.splitlines()[-1] == "pixeldiff train edges/patterns --run NAME --out DIR"
+    assert "c16       ODS .767, OIS .786" in one
+    assert one.splitlines()[-1] == "pixeldiff train edges/patterns --variant NAME -o DIR"
     content: dict[str, Any] = json.loads(listed(capsys, "--json", "-"))
     assert content["command"] == "recipes"
     by_name = {row["recipe"]: row for row in content["results"]}
     assert by_name["classes/cifar100"]["task"] == "classes"
-    assert by_name["edges/nyud"]["runs"][0] == {"name": "rgb", "paper": read_recipe("edges/nyud", run="rgb").paper}
+    assert by_name["edges/nyud"]["variants"][0]["reference"] == read_recipe("edges/nyud", variant="rgb").reference
     listed(capsys, "edges/tiny", "--json", str(tmp_path / "tiny.json"))
     (row,) = json.loads((tmp_path / "tiny.json").read_text())["results"]
     assert row["stages"][0]["table"]["optimizer"] == {"lr": 0.004}

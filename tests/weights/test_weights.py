@@ -100,7 +100,7 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     tiny, small = ({"recipe": f"edges/{name}", "stage": "first"} for name in ("tiny", "small"))
     trained = described(**tiny)
     trained["recipe"] |= {
-        "initial": "/home/me/first.safetensors",
+        "init_from": "/home/me/first.safetensors",
         "data": {**trained["recipe"]["data"], "root": "/home/me"},
     }
     save_model(create_model("tiny", width=4, side_channels=2), weights_file, trained)
@@ -119,7 +119,7 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
     check_card(card, ship.FOLDER)
     assert (card["name"], card["ods"], card["seed"], card["wall_clock_hours"]) == ("little", 0.7, 0, 0.5)
     assert card["files"].keys() == {".safetensors"}
-    assert (card["recipe"], card["stage"], "run" in card) == ("edges/tiny", "first", False)
+    assert (card["recipe"], card["stage"], "variant" in card) == ("edges/tiny", "first", False)
     assert card["license"].endswith("for non-commercial research and education; VOC's photographs are Flickr's")
     assert weights.describe(ship.FOLDER / "little.safetensors")["license"] == card["license"]
     assert b"/home/me" not in (ship.FOLDER / "little.safetensors").read_bytes()
@@ -128,7 +128,7 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
 def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     weights_file = tmp_path / "last.safetensors"
     model = create_model("resnet18_bipdc_cifar", width=0.125)
-    study = {"recipe": "classes/cifar100-quarter", "run": "bicpdc"}
+    study = {"recipe": "classes/cifar100-quarter", "variant": "bicpdc"}
     save_model(model, weights_file, {"labels": [f"class {i}" for i in range(100)], **described(**study)})
     scores = {"top1": 41.5, "top5": 70.25, "sha256": weights.sha256(weights_file)}
     for wrong in ({"results": [scores]}, {**scores, "sha256": "0"}):  # nothing may be replaced then
@@ -139,7 +139,7 @@ def test_ship_a_binary_classifier(ship: ModuleType, tmp_path: Path) -> None:
     check_card(card, ship.FOLDER)
     assert card["files"].keys() == {".pdn", ".safetensors"}
     assert (card["task"], card["top1"]) == ("classes", 41.5)
-    assert (card["recipe"], card["run"], "stage" in card) == ("classes/cifar100-quarter", "bicpdc", False)
+    assert (card["recipe"], card["variant"], "stage" in card) == ("classes/cifar100-quarter", "bicpdc", False)
     packed = Classifier(ship.FOLDER / "small-cifar100.pdn")
     assert (packed.name, packed.labels[7]) == ("small-cifar100", "class 7")
 

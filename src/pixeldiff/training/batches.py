@@ -57,7 +57,7 @@ class Batches:
         self.sampler = ResumableBatchSampler(
             len(train_data), run.recipe, run.step, run.steps, processes.rank, processes.world
         )
-        self._iterator: Any = iter(make_loader(train_data, self.sampler, run.recipe.loop.workers))
+        self._iterator: Any = iter(make_loader(train_data, self.sampler, run.recipe.train.workers))
 
     def take(self) -> Any:
         batch = next(self._iterator)

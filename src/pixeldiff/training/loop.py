@@ -1,4 +1,4 @@
-"""The one training loop: train(recipe, out) -> weights, whatever the task.
+"""The one training loop of all tasks: train(recipe, out) writes weights.
 
     out/checkpoint.pt        what resuming needs, replaced atomically
     out/metrics.jsonl        one line per logged step and evaluation; also tensorboard/ and previews/
@@ -26,7 +26,7 @@ from pixeldiff.training.batches import Batches
 from pixeldiff.training.order import ResumableBatchSampler
 from pixeldiff.training.processes import Processes, keep_memory
 from pixeldiff.training.recipe import Recipe, as_table
-from pixeldiff.training.run import LAST, Run, clean, hold
+from pixeldiff.training.run import LAST, Run, lock_run_dir, remove_temp_files
 from pixeldiff.training.run_logger import RunLogger
 from pixeldiff.training.schedule import learning_rate
 from pixeldiff.training.signals import Signals
@@ -34,7 +34,7 @@ from pixeldiff.training.tasks import TaskProtocol
 
 
 class Objective(nn.Module):
-    """Model and loss as one module, so that compiling and DDP see the whole forward pass."""
+    """Model and loss as one module, so that compiling and DDP cover the whole forward pass."""
 
     def __init__(self, model: nn.Module, task: TaskProtocol, bf16: bool) -> None:
         super().__init__()
@@ -47,49 +47,49 @@ class Objective(nn.Module):
 
 
 def train(recipe: Recipe, out: str | Path, resume: bool = True, processes: Processes | None = None) -> bool:
-    """Train to the end of the recipe; whether the end was reached (a signal stops the run early, resumably)."""
+    """Train to the end of the recipe; return whether the end was reached (a signal stops the run early, resumably)."""
     if processes is None:
-        with Processes() as these:
-            return train(recipe, out, resume, these)
+        with Processes() as processes:
+            return train(recipe, out, resume, processes)
     out = Path(out)
     keep_memory()
     run = Run(recipe, out, processes.device)
     state = None
-    with hold(out) if processes.rank == 0 else nullcontext():
+    with lock_run_dir(out) if processes.rank == 0 else nullcontext():
         if processes.rank == 0:
             if not resume and any((out / name).exists() for name in (run.path.name, LAST)):
-                raise UserError(f"{out} already holds a run; choose another --out or leave out --no-resume")
+                raise OutputError(f"{out} already holds a run; choose another output folder, or resume it")
             state = run.read()
-            clean(out)
+            remove_temp_files(out)
             run.check_disk_space()
-        return _train(run, processes, processes.share(state))
+        return _train(run, processes, processes.broadcast(state))
 
 
 def _train(run: Run, processes: Processes, state: dict[str, Any] | None) -> bool:
-    """Go on from `state`, or begin."""
+    """Resume from `state`, or start."""
     out, table = run.out, as_table(run.recipe)
     if state:
         run.restore(state)
     else:
         run.start()
-    journal = RunLogger(out, run.step, run.steps) if processes.rank == 0 else None
-    if journal and state:
-        journal.advance(run.step, run.seconds)
-        if any(state["recipe"][name] != table[name] for name in ("schedule", "optimizer", "loop", "evaluate")):
-            journal.warn("resumed with another schedule, optimizer, loop or evaluate than before")
+    logger = RunLogger(out, run.step, run.steps) if processes.rank == 0 else None
+    if logger and state:
+        logger.advance(run.step, run.seconds)
+        if any(state["recipe"][name] != table[name] for name in ("schedule", "optimizer", "train", "evaluate")):
+            logger.warn("resumed with another schedule, optimizer, train or evaluate than before")
     try:
         with Signals() as signals, Batches(run, processes) as batches:
-            finished = _steps(run, processes, batches, journal, signals)
+            finished = _steps(run, processes, batches, logger, signals)
     finally:
-        if journal:
-            journal.close()
-    return bool(processes.share(finished))  # whether the first one could write it all
+        if logger:
+            logger.close()
+    return bool(processes.broadcast(finished))  # whether the first process could write all files
 
 
-def _steps(run: Run, processes: Processes, batches: Batches, journal: RunLogger | None, signals: Signals) -> bool:
-    """The loop itself: whether the end was reached and written down."""
+def _steps(run: Run, processes: Processes, batches: Batches, logger: RunLogger | None, signals: Signals) -> bool:
+    """Run the loop; return whether the end was reached and saved."""
     objective = _objective(run, processes)
-    record = RunRecorder(run, journal) if journal else None
+    record = RunRecorder(run, logger) if logger else None
     began = time.monotonic() - run.seconds
     stop = False
     while run.step < run.steps and not stop:
@@ -98,7 +98,7 @@ def _steps(run: Run, processes: Processes, batches: Batches, journal: RunLogger 
             group["lr"] = lr
         torch.manual_seed((run.recipe.seed + run.step) * processes.world + processes.rank)
         run.model.train()
-        loss, stop = processes.agree(_add_gradients(objective, run, batches), bool(signals.seen))
+        loss, stop = processes.all_reduce(_add_gradients(objective, run, batches), bool(signals.received))
         _check_finite(run, loss, batches.sampler)
         run.optimizer.step()
         run.optimizer.zero_grad(set_to_none=True)
@@ -111,19 +111,19 @@ def _steps(run: Run, processes: Processes, batches: Batches, journal: RunLogger 
 
 
 def _objective(run: Run, processes: Processes) -> nn.Module:
-    """Model and loss, as the recipe's [loop] and the number of processes want them."""
+    """Make model and loss, compiled and distributed as the recipe and the number of processes require."""
     model, several = run.model, processes.world > 1
     if several and run.device.type == "cuda":  # on a CPU each process has its own statistics
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    objective: nn.Module = Objective(model, run.task, run.recipe.loop.bf16)
-    if run.recipe.loop.compile:
+    objective: nn.Module = Objective(model, run.task, run.recipe.train.precision == "bf16")
+    if run.recipe.train.compile:
         # With sizes left open, inductor fails on binary convolutions of stride 2 (torch 2.13).
         objective = torch.compile(objective, dynamic=False)  # type: ignore[assignment]
     return DistributedDataParallel(objective) if several else objective
 
 
 def _add_gradients(objective: nn.Module, run: Run, batches: Batches) -> float:
-    """The forward and backward passes of one step; returns the mean loss of this process."""
+    """Run the forward and backward passes of one step; return the mean loss of this process."""
     total, passes = 0.0, batches.sampler.passes
     for k in range(passes):
         waits = isinstance(objective, DistributedDataParallel) and k < passes - 1  # the last pass adds up all processes
@@ -145,46 +145,46 @@ def _check_finite(run: Run, loss: float, sampler: ResumableBatchSampler) -> None
     what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
     raise UserError(
         f"{what} at step {run.step}, so training stopped; the last checkpoint is untouched. The batch was: {names}. "
-        "Look at these images and labels, or lower optimizer.lr"
+        "Check these images and labels, or lower optimizer.lr"
     )
 
 
 class RunRecorder:
-    """What the first process writes down between steps: log lines, previews, scores and checkpoints."""
+    """Write log lines, previews, scores and checkpoints between steps, in the first process."""
 
-    def __init__(self, run: Run, journal: RunLogger) -> None:
-        self.run, self.journal, self.loop = run, journal, run.recipe.loop
+    def __init__(self, run: Run, logger: RunLogger) -> None:
+        self.run, self.logger, self.settings = run, logger, run.recipe.train
         self.saved, self.saved_at = True, time.monotonic()
         if run.step >= run.steps and not (run.out / LAST).exists():
-            run.save_weights(LAST)  # somebody took them away
+            run.save_weights(LAST)  # deleted since
 
     def after_step(self, loss: float, lr: float, stop: bool) -> None:
-        """Whatever is due; `stop` and the last step want a checkpoint at once."""
-        run, loop = self.run, self.loop
+        """Do what is due after a step; `stop` and the last step save a checkpoint at once."""
+        run, settings = self.run, self.settings
         end = run.step == run.steps
         run.recent.append(loss)
-        self.journal.advance(run.step, run.seconds)
-        if end or run.step % loop.log_steps == 0:
+        self.logger.advance(run.step, run.seconds)
+        if end or run.step % settings.log_every == 0:
             self.log(lr)
         paused = time.monotonic()
-        if loop.preview_steps and run.step % loop.preview_steps == 0:
+        if settings.preview_every and run.step % settings.preview_every == 0:
             self.preview()
-        if end or (loop.evaluate_steps and run.step % loop.evaluate_steps == 0):
+        if end or (settings.eval_every and run.step % settings.eval_every == 0):
             self.evaluate()
-        if end or stop or time.monotonic() - self.saved_at > 60 * loop.checkpoint_minutes:
+        if end or stop or time.monotonic() - self.saved_at > 60 * settings.checkpoint_minutes:
             self.save()
         run.logged += time.monotonic() - paused  # the rate is that of the steps
 
     def log(self, lr: float) -> None:
         run = self.run
-        rate = len(run.recent) * self.loop.batch / (run.seconds - run.logged)
-        self.journal.record(loss=sum(run.recent) / len(run.recent), lr=lr, images_per_second=round(rate, 3))
+        rate = len(run.recent) * self.settings.step_size / (run.seconds - run.logged)
+        self.logger.record(loss=sum(run.recent) / len(run.recent), lr=lr, images_per_second=round(rate, 3))
         run.recent, run.logged = [], run.seconds
 
     def preview(self) -> None:
         image = self.run.task.preview(self.run.average)
         if image is not None:
-            self.journal.image(image)
+            self.logger.image(image)
 
     def evaluate(self) -> None:
         run = self.run
@@ -192,7 +192,7 @@ class RunRecorder:
         scores = run.task.evaluate(run.average)
         if not scores:
             return
-        self.journal.record(**scores)
+        self.logger.record(**scores)
         first = next(iter(scores.values()))
         if first > run.best and self._survive(lambda: run.save_weights("best.safetensors")):
             run.best = first
@@ -201,14 +201,14 @@ class RunRecorder:
         run = self.run
         self.saved, self.saved_at = self._survive(run.save), time.monotonic()
         if not run.path.exists():
-            self.journal.warn(f"no checkpoint could be written into {run.out} yet: a stop now loses the run; make room")
+            self.logger.warn(f"no checkpoint could be written into {run.out} yet: stopping now loses the run")
 
     def _survive(self, write: Callable[[], None]) -> bool:
-        """A full disk costs a warning: what was written before is still there, and the next try may succeed."""
+        """Write, or warn on a full disk: the previous files are still there, and the next try may succeed."""
         try:
             write()
             return True
         except (OutputError, OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: a failed write of torch
-            said = " ".join(str(error).split())[:200]
-            self.journal.warn(f"not saved ({said}); the previous files are kept, training goes on")
+            reason = " ".join(str(error).split())[:200]
+            self.logger.warn(f"not saved ({reason}); the previous files are kept, training continues")
             return False

@@ -1,4 +1,4 @@
-"""The processes that train one network together: torchrun starts them, each takes its part of every batch."""
+"""The processes that train one network together; torchrun starts them, and each takes its part of every batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch.distributed.nn.functional
 
 
 class Processes:
-    """This process among those that torchrun started, or alone; opened once, for all stages."""
+    """This process among those that torchrun started, or alone; made once for all stages."""
 
     def __init__(self) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -24,35 +24,35 @@ class Processes:
         cuda = torch.cuda.is_available()
         self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
         if self.world > 1 and not dist.is_initialized():
-            # The others wait while the first process evaluates, so the patience is long.
+            # The others wait while the first process evaluates, so the timeout is long.
             dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(hours=2))
 
-    def agree(self, loss: float, stop: bool) -> tuple[float, bool]:
-        """The mean loss over all processes, and whether any wants to stop."""
+    def all_reduce(self, loss: float, stop: bool) -> tuple[float, bool]:
+        """Return the mean loss over all processes, and whether any of them should stop."""
         if self.world == 1:
             return loss, stop
         values = torch.tensor([loss, float(stop)], device=self.device, dtype=torch.float64)
         dist.all_reduce(values)
         return values[0].item() / self.world, values[1].item() > 0
 
-    def share(self, value: Any) -> Any:
-        """What the first process has, everywhere."""
+    def broadcast(self, value: Any) -> Any:
+        """Return the value of the first process in all of them."""
         if self.world == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=self.device)
+        return values[0]
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self.world > 1 and kind is None:  # else the others may not come to say good-bye
+        if self.world > 1 and kind is None:  # after an error the others may never arrive here
             dist.destroy_process_group()
 
 
 def keep_memory() -> None:
-    """Let glibc keep freed blocks: handed back to the system, the maps of a wide network come again as page faults."""
+    """Let glibc keep freed blocks, so that the maps of a wide network are not paged in again at every step."""
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
-"""What a run tells while it runs: metrics.jsonl, TensorBoard, preview images and a progress bar.
+"""The log of a run: metrics.jsonl, TensorBoard, preview images and a progress bar.
 
 metrics.jsonl has one JSON object per line, each with `step` and `seconds` (of training, over all resumed parts).
-None of this may stop a run: where a file cannot be written, a warning says so and training goes on.
+None of this stops a run: if a file cannot be written, a warning is printed and training continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pixeldiff.files import atomic_write
 
 
 class RunLogger:
-    """The record of one run in the folder `out`; lines later than `step` (a killed run's) are dropped."""
+    """Log one run in the folder `out`; lines later than `step` (of a killed run) are dropped."""
 
     def __init__(self, out: Path, step: int, steps: int) -> None:
         self.out, self.step, self.seconds = out, step, 0.0
@@ -47,12 +47,12 @@ class RunLogger:
         return self.out / "metrics.jsonl"
 
     def advance(self, step: int, seconds: float) -> None:
-        """One more step is done."""
+        """Note that a step is done."""
         self.step, self.seconds = step, seconds
         self._progress.update(self._bar, completed=step)
 
     def record(self, **values: Any) -> None:
-        """Write the values down; numbers also go to TensorBoard and the bar."""
+        """Record values; numbers also go to TensorBoard and the bar."""
         line = {"step": self.step, "seconds": round(self.seconds, 1), **values}
         self._survive(lambda: self._append(json.dumps(line)))
         for name, value in values.items():
@@ -70,7 +70,7 @@ class RunLogger:
         self._survive(lambda: self._append(json.dumps({"step": self.step, "warning": message})), silent=True)
 
     def image(self, image: np.ndarray) -> None:
-        """Keep a preview, uint8 (H, W, 3), as previews/<step>.png and in TensorBoard."""
+        """Save a preview, uint8 (H, W, 3), as previews/<step>.png and in TensorBoard."""
 
         def write() -> None:
             folder = self.out / "previews"
@@ -88,14 +88,14 @@ class RunLogger:
         self._board = SummaryWriter(str(self.out / "tensorboard"), purge_step=step + 1)
 
     def _show(self, what: str, *values: Any, **options: Any) -> None:
-        """Tell TensorBoard. Its writer never recovers from an error, so the first one is its last."""
+        """Write to TensorBoard. Its writer never recovers from an error, so the first error is its last."""
         if self._board is None:
             return
         try:
             getattr(self._board, what)(*values, **options)
         except OSError as error:
             self._board = None
-            self.warn(f"no more TensorBoard: {error}")
+            self.warn(f"TensorBoard log ended: {error}")
 
     def _append(self, line: str) -> None:
         with self.path.open("a") as file:
@@ -111,11 +111,11 @@ class RunLogger:
     def _drop_after(self, step: int) -> None:
         if not self.path.exists():
             return
-        kept = []
+        lines = []
         for line in self.path.read_text(errors="replace").splitlines():
             try:
                 if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
+                    lines.append(line + "\n")
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue  # half a line of a killed run
-        atomic_write(self.path, "".join(kept).encode())
+        atomic_write(self.path, "".join(lines).encode())

@@ -1,7 +1,7 @@
 """What a command trains, and where: one recipe in `out`, or each stage of a network in out/<stage>.
 
-A stage starts from the last weights of the one before. It begins when that one has ended, so a command that is given
-again goes on at the last stage that has begun, and leaves the finished ones alone.
+A stage starts from the last weights of the one before, and begins when that one has ended. So the same command resumes
+at the last stage that has begun, and skips the finished ones.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from pixeldiff.training.tasks import task_module
 Plan = list[tuple[Path, Recipe]]  # in order, each with its folder
 
 
-def plan(file: RecipeFile, out: Path, run: str = "", stage: str = "", changes: Sequence[str] = ()) -> Plan:
-    """All that is still to be trained. Every recipe is read now: a mistake in the last one is told before the first."""
-    if not file.stages or run:
-        return [(out, parse_recipe(changed(file.table(run, stage), changes)))]
+def plan(file: RecipeFile, out: Path, variant: str = "", stage: str = "", changes: Sequence[str] = ()) -> Plan:
+    """List what is still to be trained. All recipes are checked now, not when their stage begins."""
+    if not file.stages or variant:
+        return [(out, parse_recipe(changed(file.table(variant, stage), changes)))]
     if stage:
         return [(out / stage, _recipe(file, out, stage, changes))]
-    others = [change for change in changes if change.partition("=")[0].strip() != "initial"]  # that is for the first
-    all_of_them = [
-        (out / name, _recipe(file, out, name, others if k else changes)) for k, name in enumerate(file.stages)
-    ]
-    begun = [k for k, (folder, _) in enumerate(all_of_them) if _has_begun(folder)]
-    return all_of_them[max(begun, default=0) :]
+    later = [change for change in changes if change.partition("=")[0].strip() != "init_from"]  # of the first stage
+    stages = [(out / name, _recipe(file, out, name, later if k else changes)) for k, name in enumerate(file.stages)]
+    begun = [k for k, (folder, _) in enumerate(stages) if _has_begun(folder)]
+    return stages[max(begun, default=0) :]
 
 
 def check_data(steps: Plan) -> None:
-    """Open what each stage learns from and is scored on, as the stage will, so that a mistake in the last one is told
-    before the first step. Stages that are alike in this are opened once."""
+    """Open the data of each stage, so that a mistake in the last is an error before the first step.
+
+    Stages with the same data are opened once.
+    """
     opened: list[tuple[object, ...]] = []
     for folder, recipe in steps:
-        parts = (recipe.task, recipe.model, recipe.data, recipe.loss, recipe.evaluate)
+        parts = (recipe.task, recipe.model, recipe.data, recipe.augment, recipe.loss, recipe.evaluate)
         if parts in opened:
             continue
         try:
@@ -49,8 +49,8 @@ def check_data(steps: Plan) -> None:
 
 def _recipe(file: RecipeFile, out: Path, stage: str, changes: Sequence[str]) -> Recipe:
     table, names = file.table(stage=stage), list(file.stages)
-    if before := names.index(stage):
-        table = {**table, "initial": str(out / names[before - 1] / LAST)}
+    if position := names.index(stage):
+        table = {**table, "init_from": str(out / names[position - 1] / LAST)}
     return parse_recipe(changed(table, changes))
 
 

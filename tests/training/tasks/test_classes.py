@@ -15,7 +15,7 @@ from pixeldiff.models.saving import load_model
 from pixeldiff.training.loop import train
 from pixeldiff.training.recipe import parse_recipe
 from pixeldiff.training.recipe_file import changed, names, read_file
-from pixeldiff.training.tasks.class_images import CifarImages, FolderImages, _window
+from pixeldiff.training.tasks.class_images import CifarImages, FolderImages, _random_box
 from pixeldiff.training.tasks.classes import Task, distillation_loss, predict
 from pixeldiff.training.tasks.images import normalize
 from tests.data.test_cifar import write_cifar
@@ -32,8 +32,8 @@ def recipe(root, name="resnet18_bipdc_cifar", **changes):
         "model": {"name": name, "width": 0.125, **changes.pop("model", {})},
         "data": {"root": str(root), **changes.pop("data", {})},
         "optimizer": {"lr": 0.001, "betas": [0.9, 0.999], "weight_decay": 0.0},
-        "schedule": {"epochs": 0.2, "milestones": []},
-        "loop": {"batch": 8, "accumulate": 1, "workers": 0, "log_steps": 1},
+        "schedule": {"samples": 24, "milestones": []},
+        "train": {"batch_size": 8, "workers": 0, "log_every": 1},
     }
     return parse_recipe(table | changes)
 
@@ -100,9 +100,9 @@ def test_folder_of_classes(folder):
     assert FolderImages(folder, "val", size=24).plain(np.array([1, 2]))[1].tolist() == [0, 1]
 
 
-def test_random_windows(rng):
+def test_random_crops(rng):
     """The ImageNet augmentation: area 8% to 100%, sides 3:4 to 4:3, inside the image, of many places."""
-    boxes = np.array([_window((100, 60), 0.08, rng) for _ in range(2000)])
+    boxes = np.array([_random_box((100, 60), 0.08, rng) for _ in range(2000)])
     width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
     area, shape = width * height / 6000, width / height
     assert boxes.min() >= 0
@@ -114,7 +114,7 @@ def test_random_windows(rng):
     assert 0.75 <= shape[fits].min() < 0.77
     assert 1.3 < shape[fits].max() <= 4 / 3
     assert len(np.unique(boxes[fits, 0].round(3))) > 1500
-    assert _window((1000, 1), 0.08, rng) == (0, 0, 1000, 1)
+    assert _random_box((1000, 1), 0.08, rng) == (0, 0, 1000, 1)
 
 
 def test_half_of_the_samples_are_flipped(tmp_path):
@@ -158,7 +158,7 @@ def test_two_stages_with_a_teacher(cifar, tmp_path):
     teacher = trained(recipe(cifar, "resnet18_cifar"), tmp_path / "teacher")
     loss = {"teacher": str(teacher)}
     first = trained(recipe(cifar, model={"binary_weights": False}, loss=loss), tmp_path / "first")
-    second = recipe(cifar, loss=loss, initial=str(first), schedule={"epochs": 0.01})
+    second = recipe(cifar, loss=loss, init_from=str(first), schedule={"samples": 1})
     weights = load_model(trained(second, tmp_path / "second")).state_dict()
     start = load_model(first).state_dict()
     assert weights.keys() == start.keys()
@@ -170,15 +170,15 @@ def test_two_stages_with_a_teacher(cifar, tmp_path):
 
 def test_weights_of_another_kind_are_no_start(cifar, tmp_path):
     """Their shapes agree, but they mean something else."""
-    angular = trained(recipe(cifar, model={"kind": "angular"}, schedule={"epochs": 0.01}), tmp_path / "angular")
+    angular = trained(recipe(cifar, model={"kind": "angular"}, schedule={"samples": 1}), tmp_path / "angular")
     with pytest.raises(UserError, match=r"does not fit .*kind 'angular' instead of 'central'"):
-        train(recipe(cifar, initial=str(angular)), tmp_path / "central")
+        train(recipe(cifar, init_from=str(angular)), tmp_path / "central")
 
 
 def test_mixed_loss(cifar, tmp_path):
     task = Task(recipe(cifar))
     batch = task.train_data.collate([task.train_data[0, i] for i in range(4)])
-    teacher = trained(recipe(cifar, "resnet18_cifar", schedule={"epochs": 0.1}), tmp_path / "t")
+    teacher = trained(recipe(cifar, "resnet18_cifar", schedule={"samples": 12}), tmp_path / "t")
     taught = Task(recipe(cifar, loss={"teacher": str(teacher), "distillation": 0.25, "temperature": 2.0}))
     logits = torch.randn(4, 100)
     with torch.no_grad():
@@ -219,22 +219,22 @@ def test_bad_input(cifar, folder, tmp_path):
             train(recipe(cifar, model={"classes": classes}), tmp_path / f"out{classes}")
     with pytest.raises(UserError, match="0 to 1"):
         train(recipe(cifar, model={"ratio": 2.0}), tmp_path / "out2")
-    with pytest.raises(UserError, match="distillation is 0 to 1"):
+    with pytest.raises(UserError, match="distillation must be 0 to 1"):
         recipe(cifar, loss={"distillation": 1.5})
     (folder / "val" / "yellow").mkdir()
     with pytest.raises(UserError, match="test images have 4 classes, the training images 3"):
         Task(recipe(folder, data={"dataset": "folder"}))
     (folder / "val" / "yellow").rmdir()
     (folder / "val" / "red" / "0.png").write_bytes(b"damaged")
-    for wrong in ({"batch": 0}, {"images": -3}):
-        with pytest.raises(UserError, match="evaluate needs"):
+    for wrong in ({"batch_size": 0}, {"limit": -3}):
+        with pytest.raises(UserError, match=r"evaluate\.limit must"):
             recipe(cifar, evaluate=wrong)
     with pytest.raises(UserError, match="not an image"):
         FolderImages(folder, "val").plain(np.arange(6))
 
 
 FILES = {name: read_file(name) for name in names() if name.startswith("classes/")}
-RUNS = [(name, table) for name, file in FILES.items() for table in (file.runs or file.stages).values()]
+RUNS = [(name, table) for name, file in FILES.items() for table in (file.variants or file.stages).values()]
 
 
 @pytest.mark.parametrize(("name", "table"), RUNS)
@@ -245,7 +245,7 @@ def test_recipes_build_networks_for_their_data(name: str, table: dict) -> None:
     assert (model.config.stem, model.config.classes) == {"cifar100": ("cifar", 100), "folder": ("imagenet", 1000)}[
         recipe.data.dataset
     ]
-    assert [recipe.schedule.epochs * m / 60 for m in (45, 55)] == pytest.approx(recipe.schedule.milestones, abs=1e-3)
+    assert recipe.schedule.milestones == pytest.approx([45 / 60, 55 / 60], abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -254,4 +254,4 @@ def test_the_study_is_paired(seed: int) -> None:
     pair = [parse_recipe(changed(study.table(name), [f"seed={seed}"])) for name in ("vanilla", "bicpdc")]
     assert [r.seed for r in pair] == [seed, seed]
     assert [r.model["width"] for r in pair] == [0.25, 0.25]
-    assert dataclasses.replace(pair[0], model={}, paper="") == dataclasses.replace(pair[1], model={}, paper="")
+    assert dataclasses.replace(pair[0], model={}, reference="") == dataclasses.replace(pair[1], model={}, reference="")

@@ -12,9 +12,9 @@ from scipy.io import savemat
 
 from pixeldiff.data.edges import READERS
 from pixeldiff.data.lists import find_root
-from pixeldiff.errors import UserError
-from pixeldiff.training.tasks.edge_pairs import EdgePairs, inscribed, recolor, warp
-from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, list_pairs, read_label_shares, read_pair
+from pixeldiff.errors import InputError, UserError
+from pixeldiff.training.tasks.edge_pairs import Augment, EdgePairs, inscribed, recolor, warp
+from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, Source, list_pairs, read_label_shares, read_pair
 from pixeldiff.training.tasks.images import normalize
 
 
@@ -44,34 +44,36 @@ def test_layouts(tmp_path: Path, rng: np.random.Generator) -> None:
         "train/aug_data/0.0_1_0/1.jpg train/aug_gt/0.0_1_0/1.png\n\n"
         "PASCAL/aug_data/0.0_1/2.jpg PASCAL/aug_gt/0.0_1/2.png\n"
     )
-    assert list_pairs(tmp_path, "train_pair.lst") == [hed, voc]
+    assert list_pairs(tmp_path, Source("list", file="train_pair.lst")) == [hed, voc]
 
     (tmp_path / "image-train_da.lst").write_text("train/aug_data/0.0_1_0/1.jpg train/aug_gt/0.0_1_0/1.png 0.5\n")
-    assert list_pairs(tmp_path, "image-train_da.lst") == [Pair(hed.image, hed.label, 0.5)]
+    assert list_pairs(tmp_path, Source("list", file="image-train_da.lst")) == [Pair(hed.image, hed.label, 0.5)]
 
     (tmp_path / "PASCAL/voc_pair.lst").write_text("aug_data/0.0_1/2.jpg aug_gt/0.0_1/2.png")
-    assert list_pairs(tmp_path, "PASCAL/voc_pair.lst") == [voc]
+    assert list_pairs(tmp_path, Source("list", file="PASCAL/voc_pair.lst")) == [voc]
 
     above = tmp_path / "multicue"
     above.mkdir()
     (above / "train_pair_edge_set_1.lst").write_text("../PASCAL/aug_data/0.0_1/2.jpg ../PASCAL/aug_gt/0.0_1/2.png")
-    assert [p.image.resolve() for p in list_pairs(above, "train_pair_edge_set_1.lst")] == [voc.image]
+    assert [p.image.resolve() for p in list_pairs(above, Source("list", file="train_pair_edge_set_1.lst"))] == [
+        voc.image
+    ]
 
     (tmp_path / "train_rgb.json").write_text(json.dumps([["PASCAL/aug_data/0.0_1/2.jpg", "PASCAL/aug_gt/0.0_1/2.png"]]))
-    assert list_pairs(tmp_path, "train_rgb.json") == [voc]
+    assert list_pairs(tmp_path, Source("list", file="train_rgb.json")) == [voc]
 
     mine = write_pair(tmp_path, "photos/a.jpeg", "edges/a.png", rng)
-    assert list_pairs(tmp_path, "photos:edges") == [mine]
+    assert list_pairs(tmp_path, Source("folders", images="photos", labels="edges")) == [mine]
 
     write_pair(tmp_path, "images/val/3.jpg", "unused/3.png", rng)
     write_mat(tmp_path / "groundTruth/val/3.mat", [np.eye(21, 33), np.ones((21, 33)), np.zeros((21, 33))])
-    (raw,) = list_pairs(tmp_path, "val")
+    (raw,) = list_pairs(tmp_path, Source("bsds500", split="val"))
     expected = np.rint(255 / 3 * (1 + np.eye(21, 33))).astype(np.uint8)
     assert np.array_equal(read_label_shares(raw.label), expected)
 
     spaced = write_pair(tmp_path, "my photos/b c.jpg", "my edges/b c.png", rng)
     (tmp_path / "tabs.lst").write_text("my photos/b c.jpg\tmy edges/b c.png\n")
-    assert list_pairs(tmp_path, "tabs.lst") == [spaced]
+    assert list_pairs(tmp_path, Source("list", file="tabs.lst")) == [spaced]
 
 
 def test_relative_roots(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +81,12 @@ def test_relative_roots(tmp_path: Path, rng: np.random.Generator, monkeypatch: p
     write_pair(tmp_path, "here/images/val/3.jpg", "unused/3.png", rng)
     write_mat(tmp_path / "here/groundTruth/val/3.mat", [np.eye(21, 33)])
     monkeypatch.chdir(tmp_path)
-    assert list_pairs(find_root("here", READERS["bsds500"].origin), "photos:edges") == [mine]
+    assert list_pairs(
+        find_root("here", READERS["bsds500"].origin), Source("folders", images="photos", labels="edges")
+    ) == [mine]
     monkeypatch.chdir(tmp_path / "here/photos")
     monkeypatch.setenv("PIXELDIFF_DATA", "../..")
-    (raw,) = list_pairs(find_root("here", READERS["bsds500"].origin), "val")
+    (raw,) = list_pairs(find_root("here", READERS["bsds500"].origin), Source("bsds500", split="val"))
     assert raw.label.samefile(tmp_path / "here/groundTruth/val/3.mat")
 
 
@@ -102,7 +106,9 @@ def test_labels_of_other_kinds(tmp_path: Path, rng: np.random.Generator) -> None
 
 
 def test_real_bsds500(data: Path) -> None:
-    pairs = [pair for split in ("train", "val") for pair in list_pairs(data / "BSDS500", split)]
+    pairs = [
+        pair for split in ("train", "val") for pair in list_pairs(data / "BSDS500", Source("bsds500", split=split))
+    ]
     assert len(pairs) == 300
     image, label = read_pair(pairs[0])
     assert image.shape[:2] == label.shape
@@ -130,7 +136,7 @@ def test_inscribed_rectangle(size: tuple[int, int], turn: int) -> None:
 def test_right_angles_and_flips_are_exact(tmp_path: Path, rng: np.random.Generator) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
     image, label = read_pair(pair)
-    entries = EdgePairs([pair], 0, rotations=4, flips=True)
+    entries = EdgePairs([pair], 0, Augment(rotations=4, hflip=True))
     assert len(entries) == 8
     for index in range(8):
         _, angle, flip, _ = entries.entry(index)
@@ -141,20 +147,20 @@ def test_right_angles_and_flips_are_exact(tmp_path: Path, rng: np.random.Generat
         assert np.array_equal(found_label[0], np.rot90(label, turns)[:, ::step])
 
 
-@pytest.mark.parametrize("fill", [False, True])
-def test_windows_are_parts_of_the_image(tmp_path: Path, rng: np.random.Generator, fill: bool) -> None:
+@pytest.mark.parametrize("pad", ["none", "reflect"])
+def test_crops_are_parts_of_the_image(tmp_path: Path, rng: np.random.Generator, pad: str) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
     image, label = read_pair(pair)
-    entries = EdgePairs([pair], 5, crop=16, fill=fill)
+    entries = EdgePairs([pair], 5, Augment(crop=16, pad=pad))
     places = set()
     for epoch in range(20):
-        window, truth, _ = entries[(epoch, 0)]
-        assert window.shape == (3, 16, 16)
+        crop, truth, _ = entries[(epoch, 0)]
+        assert crop.shape == (3, 16, 16)
         matches = [
             (y, x)
             for y in range(21 - 15)
             for x in range(33 - 15)
-            if np.array_equal(window.permute(1, 2, 0), image[y : y + 16, x : x + 16])
+            if np.array_equal(crop.permute(1, 2, 0), image[y : y + 16, x : x + 16])
         ]
         assert len(matches) == 1
         ((y, x),) = matches
@@ -163,15 +169,15 @@ def test_windows_are_parts_of_the_image(tmp_path: Path, rng: np.random.Generator
     assert len(places) > 10
 
 
-def test_fill_ignores_what_lies_beyond(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_padding_is_ignored(tmp_path: Path, rng: np.random.Generator) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
-    _, label, _ = EdgePairs([pair], 0, crop=64, fill=True)[(0, 0)]
+    _, label, _ = EdgePairs([pair], 0, Augment(crop=64, pad="reflect"))[(0, 0)]
     assert (label != IGNORED).sum() == 21 * 33
 
 
-def test_inscribed_windows_ignore_nothing(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_inscribed_crops_ignore_nothing(tmp_path: Path, rng: np.random.Generator) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng, (40, 60))
-    entries = EdgePairs([pair], 0, rotations=16, flips=True, scales=(1.0, 0.5, 1.5))
+    entries = EdgePairs([pair], 0, Augment(rotations=16, hflip=True, scale=(1.0, 0.5, 1.5)))
     assert len(entries) == 96
     for index in range(96):
         image, label, _ = entries[(0, index)]
@@ -223,19 +229,20 @@ def test_recolor_is_its_definition(rng: np.random.Generator) -> None:
 
 def test_colors_vary_and_labels_do_not(tmp_path: Path, rng: np.random.Generator) -> None:
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
-    plain, colored = EdgePairs([pair], 5, crop=16), EdgePairs([pair], 5, crop=16, color=0.4)
+    jitter = Augment(crop=16, color_jitter=0.4)
+    plain, colored = EdgePairs([pair], 5, Augment(crop=16)), EdgePairs([pair], 5, jitter)
     for epoch in range(3):
         (image, label, _), (other, same, _) = plain[(epoch, 0)], colored[(epoch, 0)]
         assert torch.equal(label, same)
         assert not torch.equal(image, other)
-        assert torch.equal(other, EdgePairs([pair], 5, crop=16, color=0.4)[(epoch, 0)][0])
+        assert torch.equal(other, EdgePairs([pair], 5, jitter)[(epoch, 0)][0])
 
 
 def test_entries_are_pure(tmp_path: Path, rng: np.random.Generator) -> None:
-    """The same epoch and index give the same sample in a fresh object; another epoch another window."""
+    """The same epoch and index give the same sample in a fresh object; another epoch another crop."""
     pair = write_pair(tmp_path, "a.png", "b.png", rng)
-    options = {"rotations": 16, "flips": True, "scales": (1.0, 1.5), "crop": 9}
-    first, second = EdgePairs([pair], 1, **options), EdgePairs([pair], 1, **options)
+    augment = Augment(rotations=16, hflip=True, scale=(1.0, 1.5), crop=9)
+    first, second = EdgePairs([pair], 1, augment), EdgePairs([pair], 1, augment)
     first[(0, 3)]
     for key in ((0, 0), (2, 17), (5, 63)):
         assert all(torch.equal(a, b) for a, b in zip(first[key][:2], second[key][:2], strict=True))
@@ -266,20 +273,22 @@ def test_broken_data_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
         "bad.json": ("{", "not a JSON array"),
         "flat.json": ('["photos/a.jpg"]', "not a JSON array"),
         "empty.lst": ("", "no images"),
-        "photos:nothing": (None, "no folder"),
-        "train": (None, "no split 'train'"),
     }
-    for source, (text, message) in cases.items():
+    for name, (text, message) in cases.items():
         if text is not None:
-            (tmp_path / source).write_text(text)
+            (tmp_path / name).write_text(text)
         with pytest.raises(UserError, match=message):
-            list_pairs(tmp_path, source)
+            list_pairs(tmp_path, Source("list", file=name))
+    with pytest.raises(UserError, match="no folder"):
+        list_pairs(tmp_path, Source("folders", images="photos", labels="nothing"))
+    with pytest.raises(InputError, match="no split 'train'"):
+        list_pairs(tmp_path, Source("bsds500", split="train"))
     (tmp_path / "bytes.lst").write_bytes(bytes(range(128, 255)))
     with pytest.raises(UserError, match="lists are text"):
-        list_pairs(tmp_path, "bytes.lst")
+        list_pairs(tmp_path, Source("list", file="bytes.lst"))
     write_pair(tmp_path, "photos/b.jpg", "elsewhere/b.png", rng)
     with pytest.raises(UserError, match=r"b.jpg has no label; put b.png into"):
-        list_pairs(tmp_path, "photos:edges")
+        list_pairs(tmp_path, Source("folders", images="photos", labels="edges"))
 
 
 def test_jpeg_labels_are_refused(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -288,7 +297,7 @@ def test_jpeg_labels_are_refused(tmp_path: Path, rng: np.random.Generator) -> No
         (tmp_path / folder).mkdir()
         Image.fromarray(rng.integers(256, size=(16, 16), dtype=np.uint8)).save(tmp_path / folder / name)
     with pytest.raises(UserError, match=r"edges/a\.jpg is a JPEG.*save labels as PNG"):
-        list_pairs(tmp_path, "photos:edges")
+        list_pairs(tmp_path, Source("folders", images="photos", labels="edges"))
 
 
 def test_label_of_another_size_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -318,5 +327,5 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
 def test_lists_beyond_reason(tmp_path: Path, name: str, text: str, says: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=says) as refused:
-        list_pairs(tmp_path, name)
+        list_pairs(tmp_path, Source("list", file=name))
     assert len(str(refused.value)) < 700

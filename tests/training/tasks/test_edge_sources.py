@@ -1,4 +1,4 @@
-"""Labels that no person drew: soft maps of a network, outlines of objects, and their share in an epoch."""
+"""Labels that are not annotations: maps of a network, outlines of objects, and their fraction of an epoch."""
 
 from pathlib import Path
 
@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pixeldiff.data.edges import READERS, EdgeDataset, EdgeLabels
 from pixeldiff.errors import InputError, UserError
-from pixeldiff.training.tasks.edge_pairs import EdgePairs
+from pixeldiff.training.tasks.edge_pairs import Augment, EdgePairs
 from pixeldiff.training.tasks.edge_sources import (
     BALANCE,
     IGNORED,
+    MAX_RING,
     NEGATIVES,
     RING,
-    WIDEST_RING,
     Pair,
+    Source,
     blended,
     list_pairs,
     outlines,
@@ -37,31 +39,26 @@ def test_soft_labels_are_those_that_are_there(tmp_path: Path, rng: np.random.Gen
         save(tmp_path / "photos" / name, photo)
     for name in ("a.png", "b/c.png", "twice.jpg.png", "twice.png.png"):
         save(tmp_path / "maps" / name, np.full((20, 30), 90, np.uint8))
-    pairs = list_pairs(tmp_path, "soft:photos:maps")
+    pairs = list_pairs(tmp_path, Source("pseudo-labels", images="photos", maps="maps"))
     assert [(p.image.name, p.label.name, p.kind) for p in pairs] == [
-        ("a.jpg", "a.png", "soft"),
-        ("c.webp", "c.png", "soft"),
-        ("twice.jpg", "twice.jpg.png", "soft"),
-        ("twice.png", "twice.png.png", "soft"),
+        ("a.jpg", "a.png", "pseudo"),
+        ("c.webp", "c.png", "pseudo"),
+        ("twice.jpg", "twice.jpg.png", "pseudo"),
+        ("twice.png", "twice.png.png", "pseudo"),
     ]
-    for source, says in (
-        ("soft:maps:photos", "label of no image"),
-        ("soft:photos:nowhere", "no folder"),
-        ("soft:photos:maps:more", "write .soft:PHOTOS:MAPS"),
-        ("objects:photos:maps", "write .objects:PHOTOS:MASKS:MAPS"),
-    ):
-        with pytest.raises(UserError, match=says):
-            list_pairs(tmp_path, source)
+    for images, maps, says in (("maps", "photos", "label of no image"), ("photos", "nowhere", "no folder")):
+        with pytest.raises(InputError, match=says):
+            list_pairs(tmp_path, Source("pseudo-labels", images=images, maps=maps))
 
 
 @pytest.mark.usefixtures("closed_folders")
 def test_folders_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
     for name in ("photos/a.png", "maps/a.png"):
         save(tmp_path / name, np.zeros((20, 30), np.uint8))
-    assert len(list_pairs(tmp_path, "soft:photos:maps")) == 1
+    assert len(list_pairs(tmp_path, Source("pseudo-labels", images="photos", maps="maps"))) == 1
     (tmp_path / "photos/closed").mkdir()
     with pytest.raises(InputError, match="photos/closed"):
-        list_pairs(tmp_path, "soft:photos:maps")
+        list_pairs(tmp_path, Source("pseudo-labels", images="photos", maps="maps"))
 
 
 def test_soft_levels_stay_and_large_images_are_reduced_to_their_label(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -69,7 +66,7 @@ def test_soft_levels_stay_and_large_images_are_reduced_to_their_label(tmp_path: 
     levels[0, :3] = 0, IGNORED, 2
     save(tmp_path / "maps/a.png", levels)
     save(tmp_path / "photos/a.png", np.repeat(np.repeat(np.dstack([levels] * 3), 2, 0), 2, 1))
-    (pair,) = list_pairs(tmp_path, "soft:photos:maps")
+    (pair,) = list_pairs(tmp_path, Source("pseudo-labels", images="photos", maps="maps"))
     image, label = read_pair(pair)
     assert image.shape == (20, 30, 3)
     assert label[0, :3].tolist() == [0, 0, 2]
@@ -78,7 +75,7 @@ def test_soft_levels_stay_and_large_images_are_reduced_to_their_label(tmp_path: 
     with pytest.raises(UserError, match=r"a.png is 41x20 but its label .*30x20"):
         read_pair(pair)
     save(tmp_path / "maps/a.png", np.zeros((20, 41, 3), np.uint8))
-    with pytest.raises(UserError, match="no pseudo-label"):
+    with pytest.raises(UserError, match="not a pseudo-label"):
         read_pair(pair)
 
 
@@ -105,27 +102,41 @@ def test_people_and_maps_are_blended_by_name(tmp_path: Path, rng: np.random.Gene
         save(tmp_path / f"photos/{name}.jpg", rng.integers(0, 256, (20, 30, 3), dtype=np.uint8))
         save(tmp_path / f"edges/{name}.png", np.eye(20, 30, dtype=np.uint8) * 255)
     save(tmp_path / "maps/a.png", np.full((20, 30), 90, np.uint8))
-    with pytest.raises(UserError, match=r"b.jpg has no map in .*maps; give the same pseudo-labels command again"):
-        list_pairs(tmp_path, "blend:photos:edges:maps")
+    with pytest.raises(UserError, match=r"b.jpg has no map in .*maps; run the same pseudo-label command again"):
+        list_pairs(tmp_path, Source("folders", images="photos", labels="edges", maps="maps"))
     save(tmp_path / "maps/b.png", np.full((21, 30), 90, np.uint8))
-    pairs = list_pairs(tmp_path, "blend:photos:edges:maps")
-    assert [(p.label.name, p.judged.name, p.by_people, p.is_soft) for p in pairs] == [
-        ("a.png", "a.png", True, True),
-        ("b.png", "b.png", True, True),
+    pairs = list_pairs(tmp_path, Source("folders", images="photos", labels="edges", maps="maps"))
+    assert [(p.label.name, p.teacher.name, p.is_soft) for p in pairs] == [
+        ("a.png", "a.png", True),
+        ("b.png", "b.png", True),
     ]
     _, label = read_pair(pairs[0])
     assert label[3, 3] >= 250
     assert 0 < label[3, 4] < 90
-    with pytest.raises(UserError, match="not of one size"):
+    with pytest.raises(UserError, match="differ in size"):
         read_pair(pairs[1])
     (tmp_path / "twice.lst").write_text("photos/a.jpg edges/a.png\nedges/a.png edges/a.png\n")
-    for source, says in (
-        ("blend:photos:edges:nowhere", "no folder .*nowhere; write it first"),
-        ("blend:soft:photos:maps:maps", "takes what people have labeled"),
-        ("blend:twice.lst:maps", "a.jpg is not the only image of its name"),
-    ):
-        with pytest.raises(UserError, match=says):
-            list_pairs(tmp_path, source)
+    with pytest.raises(InputError, match=r"no folder .*nowhere; write it first"):
+        list_pairs(tmp_path, Source("folders", images="photos", labels="edges", maps="nowhere"))
+    with pytest.raises(InputError, match=r"a.jpg is not the only image of its name"):
+        list_pairs(tmp_path, Source("list", file="twice.lst", maps="maps"))
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"type": "bsds"}, "unknown type 'bsds'.*bsds500"),
+        ({"type": "bsds500"}, "missing key split"),
+        ({"type": "folders", "images": "a"}, "missing key labels"),
+        ({"type": "pseudo-labels", "images": "a"}, "missing key maps"),
+        ({"type": "outlines", "images": "a", "maps": "b"}, "missing key labels"),
+        ({"type": "list", "file": "a.lst", "images": "b"}, "type list takes file, not images"),
+        ({"type": "list", "file": "a.lst", "fraction": 1.5}, "fraction"),
+    ],
+)
+def test_wrong_sources_name_the_key(table: dict, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Source(**table)
 
 
 def drawn_mask(width: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
@@ -150,7 +161,7 @@ def test_outlines_are_the_middle_of_the_ring(width: int) -> None:
 def test_areas_are_no_ring() -> None:
     mask, _ = drawn_mask(5)
     mask[48:60, 60:72] = RING  # nobody judged what is there
-    assert WIDEST_RING < 12
+    assert MAX_RING < 12
     label = outlines(mask)
     assert set(label[48:60, 60:72].ravel()) == {IGNORED}
     assert (label == 255).sum() > 100
@@ -164,35 +175,46 @@ def test_objects_are_read_from_masks_with_a_palette(tmp_path: Path) -> None:
     save(tmp_path / "maps/a.png", seen)
     save(tmp_path / "photos/b.jpg", np.zeros((*mask.shape, 3), np.uint8))
     save(tmp_path / "masks/b.png", mask, palette=True)  # and no map
-    (pair,) = list_pairs(tmp_path, "objects:photos:masks:maps")
+    (pair,) = list_pairs(tmp_path, Source("outlines", images="photos", labels="masks", maps="maps"))
     label = read_pair(pair)[1]
     assert np.array_equal(label, blended(outlines(mask), seen))
     assert set(label[mask == 0]) == {90}  # the network alone speaks of the background
     assert label[mask == 1].max() < 90 < label[outlines(mask) == 255].min()
     save(tmp_path / "maps/a.png", np.zeros((4, 5), np.uint8))
-    with pytest.raises(UserError, match="not of one size"):
+    with pytest.raises(UserError, match="differ in size"):
         read_pair(pair)
     save(tmp_path / "masks/a.png", np.zeros((4, 5), np.uint8))
-    with pytest.raises(UserError, match="no mask of objects"):
+    with pytest.raises(UserError, match="not a mask of objects"):
         read_pair(pair)
 
 
 @pytest.mark.parametrize(
-    ("people", "new", "share"), [(3, 10, 0.5), (3, 10, 0.2), (10, 3, 0.5), (4, 4, 0.75), (7, 5, 0.4)]
+    ("annotated", "new", "fraction"), [(3, 10, 0.5), (3, 10, 0.2), (10, 3, 0.5), (4, 4, 0.75), (7, 5, 0.4), (0, 5, 0.4)]
 )
-def test_share_repeats_the_scarcer_kind_evenly(people: int, new: int, share: float) -> None:
-    pairs = [Pair(Path(f"p{k}"), Path("x")) for k in range(people)]
-    pairs += [Pair(Path(f"n{k}"), Path("x"), kind="soft") for k in range(new)]
-    entries = EdgePairs(pairs, 0, flips=True, share=share)
-    seen = [entries.entry(index)[0] for index in range(len(entries))]
-    counts = {pair: seen.count(pair) for pair in pairs}
-    for kind in ("shares", "soft"):
-        own = [count for pair, count in counts.items() if pair.kind == kind]
-        assert min(own) >= 2
-        assert max(own) - min(own) <= 2
-    assert sum(pair.kind == "soft" for pair in seen) == pytest.approx(share * len(seen), abs=1)
+def test_a_fraction_repeats_the_scarcer_source_evenly(annotated: int, new: int, fraction: float) -> None:
+    people = [Pair(Path(f"p{k}"), Path("x")) for k in range(annotated)]
+    pseudo = [Pair(Path(f"n{k}"), Path("x"), kind="pseudo") for k in range(new)]
+    entries = EdgePairs(people, 0, Augment(hflip=True), [(pseudo, fraction)])
+    used = [entries.entry(index)[0] for index in range(len(entries))]
+    for part in (people, pseudo):
+        counts = [used.count(pair) for pair in part] or [2]
+        assert min(counts) >= 2
+        assert max(counts) - min(counts) <= 2
+    if annotated:
+        assert sum(pair.kind == "pseudo" for pair in used) == pytest.approx(fraction * len(used), abs=1)
 
 
-def test_a_share_needs_both_kinds() -> None:
-    with pytest.raises(UserError, match=r"data.share mixes .* name some of each"):
-        EdgePairs([Pair(Path("a"), Path("b"))], 0, share=0.5)
+def test_several_fractions() -> None:
+    parts = [[Pair(Path(f"{name}{k}"), Path("x")) for k in range(7)] for name in "abc"]
+    entries = EdgePairs(parts[0], 0, None, [(parts[1], 0.5), (parts[2], 0.25)])
+    used = [entries.entry(index)[0] for index in range(len(entries))]
+    assert [sum(pair in part for pair in used) for part in parts] == [7, 14, 7]
+
+
+def test_a_new_data_set_is_one_entry(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(folder: Path, split: str) -> list[EdgeLabels]:
+        return [EdgeLabels((folder / f"edges/{k}.png",), folder / f"photos/{k}.png") for k in range(int(split))]
+
+    monkeypatch.setitem(READERS, "mine", EdgeDataset(read, "mine", "nowhere"))
+    pairs = list_pairs(root, Source("mine", split="3"))
+    assert [read_pair(pair)[1].shape for pair in pairs] == [(24, 28)] * 3

@@ -121,9 +121,15 @@ def table(tmp_path, rng: np.random.Generator) -> dict:
             Image.fromarray(pixels if folder == "photos" else (pixels[..., 0] > 200)).save(
                 tmp_path / folder / f"{name}.png"
             )
-    sources = {"root": str(tmp_path), "sources": ["photos:edges"]}
-    data = {**sources, "crop": 16, "fill": True}
-    return {"task": "edges", "model": {"name": "tiny"}, "data": data, "evaluate": {**sources, "thresholds": 3}}
+    data = {"root": str(tmp_path), "sources": [{"type": "folders", "images": "photos", "labels": "edges"}]}
+    return {
+        "task": "edges",
+        "model": {"name": "tiny"},
+        "data": data,
+        "augment": {"crop": 16, "pad": "reflect"},
+        "schedule": {"samples": 8},
+        "evaluate": {**data, "thresholds": 3},
+    }
 
 
 def test_images_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,25 +141,26 @@ def test_images_of_every_size_are_scored_and_drawn(table: dict, monkeypatch: pyt
     assert task.preview(model).shape == (2 * 15, 6 + 21, 3)
 
 
-def test_images_that_no_person_labeled_are_learned_and_not_scored(table: dict, tmp_path, rng) -> None:
+def test_pseudo_labels_are_learned_and_not_scored(table: dict, tmp_path, rng) -> None:
     for name, size in (("a", (5, 6)), ("b", (30, 41))):
         (tmp_path / "maps").mkdir(exist_ok=True)
         Image.fromarray(rng.integers(256, size=size, dtype=np.uint8)).save(tmp_path / f"maps/{name}.png")
-    table["data"] |= {"sources": ["photos:edges", "soft:photos:maps"], "share": 0.25}
+    maps = {"type": "pseudo-labels", "images": "photos", "maps": "maps"}
+    table["data"]["sources"] = [*table["data"]["sources"], {**maps, "fraction": 0.25}]
     task = Task(parse_recipe(table))
     assert len(task.train_data) == 8  # six of people, two soft
     images, labels, soft = task.train_data.collate([task.train_data[0, index] for index in range(8)])
     assert soft.tolist() == [False] * 6 + [True] * 2
     assert torch.isfinite(task.loss(create_model("tiny", width=4, side_channels=2), (images, labels, soft)))
-    table["evaluate"]["sources"] = ["soft:photos:maps"]
-    with pytest.raises(UserError, match="which no person has drawn"):
+    table["evaluate"]["sources"] = [maps]
+    with pytest.raises(UserError, match="score human annotations"):
         Task(parse_recipe(table))
 
 
 def test_scales_of_held_out_images_are_refused(table: dict, tmp_path) -> None:
     (tmp_path / "list.lst").write_text("photos/b.png edges/b.png 1.0\nphotos/b.png edges/b.png 0.5\n")
-    table["evaluate"]["sources"] = ["list.lst"]
-    with pytest.raises(UserError, match=r"b.png at scale 0.5, but images are scored as they are"):
+    table["evaluate"]["sources"] = [{"type": "list", "file": "list.lst"}]
+    with pytest.raises(UserError, match=r"b.png at scale 0.5, but images are scored at scale 1"):
         Task(parse_recipe(table))
 
 

@@ -10,10 +10,12 @@ from pixeldiff.models import create_model
 from pixeldiff.training.loop import train
 from pixeldiff.training.recipe import parse_recipe
 from pixeldiff.training.recipe_file import names, read_file
-from pixeldiff.training.tasks.object_images import Augmentation, ObjectImages, collate, place
+from pixeldiff.training.tasks.object_images import Augment, ObjectImages, collate, place
 from pixeldiff.training.tasks.objects import Task, assign, box_overlaps, detection_loss
 from tests.data.test_voc import NAMES, write_voc
 from tests.references.objects import iou
+
+SOURCE = {"type": "voc", "split": "train"}
 
 
 def recipe(root, name="ghostnet_objects", **changes):
@@ -23,15 +25,15 @@ def recipe(root, name="ghostnet_objects", **changes):
         "model": {"name": name, "width": 0.25, "classes": 2, **size, **changes.pop("model", {})},
         "data": {
             "root": str(root),
-            "sources": ["train"],
+            "sources": [SOURCE],
             "classes": list(NAMES),
             "size": 64,
             **changes.pop("data", {}),
         },
-        "evaluate": {"sources": ["train"]},
+        "evaluate": {"sources": [SOURCE]},
         "optimizer": {"lr": 0.002, "betas": [0.9, 0.999], "weight_decay": 0.0},
-        "schedule": {"epochs": 2.0, "milestones": []},
-        "loop": {"batch": 4, "accumulate": 1, "workers": 0, "log_steps": 1, "preview_steps": 1},
+        "schedule": {"samples": 12, "milestones": []},
+        "train": {"batch_size": 4, "workers": 0, "log_every": 1, "preview_every": 1},
     }
     return parse_recipe(table | changes)
 
@@ -66,8 +68,7 @@ def test_boxes_that_are_hardly_seen_are_dropped():
 def test_samples_by_drawing(tmp_path, mosaic):
     """Whatever is done to an image: the middle of a box shows its class's color."""
     found = list_objects(write_voc(tmp_path), "train", NAMES)
-    options = Augmentation(64, zoom=(0.7, 1.6), stretch=0.3, mosaic=mosaic)
-    images = ObjectImages(found.images, 5, options)
+    images = ObjectImages(found.images, 5, 64, Augment(zoom=(0.7, 1.6), stretch=0.3, mosaic=mosaic))
     count = 0
     for epoch in range(12):
         for index in range(len(images)):
@@ -126,7 +127,7 @@ def test_overlaps_and_a_loss_that_falls():
 def test_both_stages_train_and_resume(tmp_path):
     root = write_voc(tmp_path / "set", count=6)
     assert train(recipe(root, "ghostnet"), tmp_path / "body")
-    second = recipe(root, initial=str(tmp_path / "body/last.safetensors"))
+    second = recipe(root, init_from=str(tmp_path / "body/last.safetensors"))
     assert train(second, tmp_path / "run")
     assert train(second, tmp_path / "run")  # nothing is left to do
     text = (tmp_path / "run/metrics.jsonl").read_text()
@@ -160,32 +161,33 @@ def test_faults_are_told_before_training(tmp_path):
     with pytest.raises(UserError, match="network has 20 classes, the images 2; set classes = 2"):
         Task(recipe(root, model={"classes": 20}))
     for wrong, says in (
-        ({"size": 100}, "multiple of 32"),
-        ({"zoom": [2.0, 1.0]}, "data.zoom is a range"),
-        ({"mosaic": 1.5}, "data.mosaic is 0 to 1"),
-        ({"hold_out": 1}, "data.hold_out"),
-        ({"sources": []}, "does not say data.root and data.sources"),
+        ({"data": {"size": 100}}, "multiple of 32"),
+        ({"augment": {"zoom": [2.0, 1.0]}}, r"augment\.zoom must be a range"),
+        ({"augment": {"mosaic": 1.5}}, r"augment\.mosaic must be 0 to 1"),
+        ({"data": {"hold_out": 1}}, r"data\.hold_out"),
+        ({"data": {"sources": []}}, r"data\.sources"),
+        ({"data": {"sources": [{"type": "csv", "split": "x"}]}}, "unknown type 'csv'"),
     ):
         with pytest.raises(UserError, match=says):
-            recipe(root, data=wrong)
+            recipe(root, **wrong)
     empty = LabeledImage(root, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, bool))
-    assert len(ObjectImages((empty,), 0, Augmentation())) == 1
+    assert len(ObjectImages((empty,), 0, 64, Augment())) == 1
 
 
 FILES = {name: read_file(name) for name in names() if name.startswith("objects/")}
-TABLES = [(name, key, t) for name, file in FILES.items() for key, t in (file.runs or file.stages).items()]
+TABLES = [(name, key, t) for name, file in FILES.items() for key, t in (file.variants or file.stages).items()]
 
 
 @pytest.mark.parametrize(("name", "key", "table"), TABLES, ids=[f"{name}-{key}" for name, key, _ in TABLES])
 def test_recipes_are_read(name, key, table):
-    own = parse_recipe(table)
-    assert own.model["classes"] == 20
+    settings = parse_recipe(table)
+    assert settings.model["classes"] == 20
     if name == "objects/ratios":
-        assert own.schedule.epochs * 16551 / own.loop.batch == pytest.approx(30_000, rel=0.001)
+        assert settings.steps == pytest.approx(30_000, rel=0.001)
 
 
 def test_the_table_is_the_papers():
-    runs = FILES["objects/ratios"].runs
-    ratios = {(t["model"].get("kind", "vanilla"), t["model"].get("ratio", 0.0)) for t in runs.values()}
+    variants = FILES["objects/ratios"].variants
+    ratios = {(t["model"].get("kind", "vanilla"), t["model"].get("ratio", 0.0)) for t in variants.values()}
     kinds = {(kind, k / 10) for kind in ("central", "angular") for k in range(1, 11)}
     assert ratios == kinds | {("vanilla", 0.0)}

@@ -1,12 +1,14 @@
-"""Windows of labeled images: the HED augmentation on the fly, one dataset for every source.
+"""Crops of labeled images: the HED augmentation on the fly, one data set for every source.
 
 The augmentation is that of HED (Xie and Tu, 2015): 16 rotations, a flip, three scales, each combination one entry of
-the epoch. Random colors are ours, and off unless a recipe asks for them.
+the epoch. Color jitter is an addition, off by default.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -15,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from pixeldiff.errors import UserError
-from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, read_pair
+from pixeldiff.errors import InputError
+from pixeldiff.training.tasks.edge_sources import IGNORED, MAX_SCALE, Pair, read_pair
 
 SMALLEST = 8  # pixels on a side: three poolings leave one
 CACHE_BYTES = 2**29  # decoded images that each process keeps: all of BSDS500
@@ -25,7 +27,7 @@ Sample = tuple[Tensor, Tensor, bool]  # image, label, whether that is soft
 
 
 def inscribed(width: float, height: float, angle: float) -> tuple[float, float]:
-    """Sides of the largest upright rectangle inside a width x height rectangle rotated by `angle` (radians)."""
+    """Return the sides of the largest unrotated rectangle inside a rectangle rotated by `angle` (radians)."""
     long, short = max(width, height), min(width, height)
     sin, cos = abs(math.sin(angle)), abs(math.cos(angle))
     if short <= 2 * sin * cos * long or abs(sin - cos) < 1e-10:
@@ -47,14 +49,14 @@ def warp(
     size: tuple[int, int],
     center: tuple[float, float],
 ) -> tuple[Tensor, Tensor]:
-    """A window of the image rotated by `angle` (radians), mirrored and scaled: uint8 (3, H, W) and (1, H, W).
+    """Crop the image rotated by `angle` (radians), flipped and scaled: uint8 (3, H, W) and (1, H, W).
 
-    `size` is the window's (height, width); `center` is its center (y, x) on the scaled upright image, relative to the
-    middle. Beyond the image's border the image is mirrored and the label IGNORED.
+    `size` is the crop's (height, width); `center` is its center (y, x) on the scaled unrotated image, relative to the
+    middle. Beyond its border, the image is padded by reflection and the label is IGNORED.
     """
     pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()
     truth = torch.from_numpy(label)[None, None].float()
-    if scale < 1:  # average before sampling sparsely; of a label the largest share, or thin lines would fade
+    if scale < 1:  # average before sampling sparsely; of a label the largest value, or thin lines would fade
         shrunk = [max(1, round(side * scale)) for side in label.shape]
         pixels = F.interpolate(pixels, shrunk, mode="bilinear", antialias=True, align_corners=False)
         truth = _shrunk_label(truth, shrunk)
@@ -71,7 +73,7 @@ def warp(
 
 
 def _shrunk_label(label: Tensor, size: list[int]) -> Tensor:
-    """Every pixel of (1, 1, H, W) falls on one pixel of the smaller map, where the largest share stays.
+    """Map every pixel of (1, 1, H, W) to one pixel of the smaller map, which takes the largest value.
 
     So a line of one pixel stays one pixel wide and unbroken; pooling windows overlap unless the factor is 1 / n.
     """
@@ -83,7 +85,7 @@ def _shrunk_label(label: Tensor, size: list[int]) -> Tensor:
 
 
 def recolor(image: Tensor, saturation: float, contrast: float, gains: Tensor) -> Tensor:
-    """Other colors for uint8 (3, H, W): x -> gain (m + contrast (g + saturation (x - g) - m)), clipped.
+    """Change the colors of uint8 (3, H, W): x -> gain (m + contrast (g + saturation (x - g) - m)), clipped.
 
     g is a pixel's gray (ITU-R 601), m the mean of g over the image, and there is one gain for each of R, G and B.
     """
@@ -95,7 +97,7 @@ def recolor(image: Tensor, saturation: float, contrast: float, gains: Tensor) ->
 
 
 def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
-    """Images of any sizes as one batch: padded at the bottom and right by replication, labeled IGNORED there."""
+    """Make one batch of images of any sizes, padded at the bottom and right by replication, labeled IGNORED."""
     height = max(image.shape[1] for image, *_ in samples)
     width = max(image.shape[2] for image, *_ in samples)
     images = torch.empty(len(samples), 3, height, width, dtype=torch.uint8)
@@ -107,27 +109,51 @@ def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
     return images, labels, torch.tensor([soft for *_, soft in samples])
 
 
+@dataclass(frozen=True)
+class Augment:
+    """How training images are changed. Rotations, flips and scales multiply the entries of an epoch."""
+
+    rotations: int = 1  # 16 is HED's: every 22.5 degrees
+    hflip: bool = False
+    scale: tuple[float, ...] = (1.0,)  # HED's are 1, 0.5, 1.5
+    crop: int = 0  # side of random square crops; 0 is the full image
+    pad: str = "none"  # crops of rotated images stay inside the image; "reflect": they may reach beyond it
+    color_jitter: float = 0.0  # up to 0.5: range of contrast and brightness; saturation twice, tint a quarter of it
+
+    def __post_init__(self) -> None:
+        for rule, value, holds in (
+            ("rotations must be at least 1", self.rotations, self.rotations >= 1),
+            (
+                f"scale must be a list of numbers above 0 and below {MAX_SCALE}",
+                list(self.scale),
+                bool(self.scale) and all(0 < factor < MAX_SCALE for factor in self.scale),
+            ),
+            (f"crop must be 0 (full images) or at least {SMALLEST}", self.crop, not self.crop or self.crop >= SMALLEST),
+            ("pad must be none or reflect", repr(self.pad), self.pad in ("none", "reflect")),
+            ("pad is for crops: set augment.crop", repr(self.pad), self.pad == "none" or self.crop > 0),
+            ("color_jitter must be 0 to 0.5", self.color_jitter, 0 <= self.color_jitter <= 0.5),
+        ):
+            if not holds:
+                raise InputError(f"augment.{rule}, got {value}")
+
+
 class EdgePairs(Dataset[Sample]):
-    """The pairs of a recipe's [data] table, augmented; entry `index` of epoch `epoch` is a pure function of both."""
+    """Augmented pairs; the sample of (epoch, index) is a pure function of both and the seed."""
 
     def __init__(
         self,
         pairs: list[Pair],
         seed: int,
-        rotations: int = 1,
-        flips: bool = False,
-        scales: tuple[float, ...] = (1.0,),
-        crop: int = 0,
-        fill: bool = False,
-        color: float = 0.0,
-        share: float = 0.0,
+        augment: Augment | None = None,
+        mixed_in: Sequence[tuple[list[Pair], float]] = (),
     ) -> None:
-        self.pairs, self.seed = pairs, seed
-        self.rotations, self.scales, self.crop, self.fill, self.color = rotations, scales, crop, fill, color
-        self.versions = rotations * (1 + flips) * len(scales)
-        self._parts = _mixed(pairs, self.versions, share)
+        """Take `pairs`, and of each list in `mixed_in` so many that they make this fraction of an epoch."""
+        self.seed, self.augment = seed, augment or Augment()
+        self.pairs = [*pairs, *(pair for more, _ in mixed_in for pair in more)]
+        self.versions = self.augment.rotations * (1 + self.augment.hflip) * len(self.augment.scale)
+        self._parts = _parts(pairs, mixed_in, self.versions)
         self._cache: dict[Pair, tuple[np.ndarray, np.ndarray]] = {}
-        self._room = CACHE_BYTES
+        self._cache_left = CACHE_BYTES
 
     def __len__(self) -> int:
         return sum(length for _, length in self._parts)
@@ -137,25 +163,25 @@ class EdgePairs(Dataset[Sample]):
         return f"{pair.image} (rotation {math.degrees(angle):g}, flip {int(flip)}, scale {scale:g})"
 
     def entry(self, index: int) -> tuple[Pair, float, bool, float]:
-        """The image, rotation, flip and scale of an entry."""
+        """Return the image, rotation, flip and scale of an entry."""
         part, place = 0, index
         while place >= self._parts[part][1]:
             place -= self._parts[part][1]
             part += 1
         pairs, length = self._parts[part]
         image, version = divmod(place * len(pairs) * self.versions // length, self.versions)
-        version, turn = divmod(version, self.rotations)
-        flip, scale = divmod(version, len(self.scales))
+        version, turn = divmod(version, self.augment.rotations)
+        flip, scale = divmod(version, len(self.augment.scale))
         pair = pairs[image]
-        return pair, 2 * math.pi * turn / self.rotations, bool(flip), self.scales[scale] * pair.scale
+        return pair, 2 * math.pi * turn / self.augment.rotations, bool(flip), self.augment.scale[scale] * pair.scale
 
     def _decoded(self, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
         if pair in self._cache:
             return self._cache[pair]
         image, label = read_pair(pair)
-        # Access is random: once the room is used up, exchanging old for new would gain nothing.
-        if image.nbytes + label.nbytes <= self._room:
-            self._room -= image.nbytes + label.nbytes
+        # Access is random: once the cache is full, replacing old by new would gain nothing.
+        if image.nbytes + label.nbytes <= self._cache_left:
+            self._cache_left -= image.nbytes + label.nbytes
             self._cache[pair] = image, label
         return image, label
 
@@ -165,52 +191,50 @@ class EdgePairs(Dataset[Sample]):
         image, label = self._decoded(pair)
         rng = np.random.default_rng((self.seed, epoch, index))
         height, width = (max(1, round(side * scale)) for side in label.shape)
-        if self.fill and self.crop:
-            size = (self.crop, self.crop)
-            dy, dx = _placed(rng, height, self.crop), _placed(rng, width, self.crop)
+        crop, jitter = self.augment.crop, self.augment.color_jitter
+        if self.augment.pad == "reflect" and crop:
+            size = (crop, crop)
+            dy, dx = _placed(rng, height, crop), _placed(rng, width, crop)
         else:
             inner = inscribed(width, height, angle)
             whole = (max(1, math.floor(inner[1] + 1e-6)), max(1, math.floor(inner[0] + 1e-6)))
-            size = (min(self.crop or whole[0], whole[0]), min(self.crop or whole[1], whole[1]))
+            size = (min(crop or whole[0], whole[0]), min(crop or whole[1], whole[1]))
             dy, dx = _rotated(_placed(rng, whole[0], size[0]), _placed(rng, whole[1], size[1]), angle)
         if min(size) < SMALLEST:
-            raise UserError(
+            raise InputError(
                 f"{self.name(index)} gives {size[1]}x{size[0]} pixels, and the networks need {SMALLEST} each way; "
-                "take the image out of data.sources or leave out small data.scales"
+                "remove the image from data.sources or small factors from augment.scale"
             )
-        window, truth = warp(image, label, angle, flip, scale, size, (dy, dx))
-        if self.color:
-            saturation, contrast, brightness = rng.uniform(-self.color, self.color, 3) * (2, 1, 1) + 1
-            tint = rng.uniform(-self.color, self.color, 3) / 4 + 1
-            window = recolor(window, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
-        return window, truth, pair.is_soft
+        cropped, truth = warp(image, label, angle, flip, scale, size, (dy, dx))
+        if jitter:
+            saturation, contrast, brightness = rng.uniform(-jitter, jitter, 3) * (2, 1, 1) + 1
+            tint = rng.uniform(-jitter, jitter, 3) / 4 + 1
+            cropped = recolor(cropped, saturation, contrast, torch.tensor(brightness * tint, dtype=torch.float32))
+        return cropped, truth, pair.is_soft
 
     def collate(self, samples: list[Sample]) -> tuple[Tensor, Tensor, Tensor]:
         return collate(samples)
 
 
-def _mixed(pairs: list[Pair], versions: int, share: float) -> list[tuple[list[Pair], int]]:
-    """The parts of an epoch with their lengths: all entries once, or, with a share for those that no person has
-    labeled, one of the two kinds more often, spread evenly over its entries."""
-    if not share:
-        return [(pairs, len(pairs) * versions)]
-    parts = [[pair for pair in pairs if pair.by_people is people] for people in (True, False)]
-    if not all(parts):
-        raise UserError(
-            "data.share mixes what people have labeled with soft: or objects: sources; name some of each in "
-            "data.sources, or leave the share out"
-        )
-    first, second = (len(part) * versions for part in parts)
-    return [
-        (parts[0], max(first, round(second * (1 - share) / share))),
-        (parts[1], max(second, round(first * share / (1 - share)))),
-    ]
+def _parts(
+    pairs: list[Pair], mixed_in: Sequence[tuple[list[Pair], float]], versions: int
+) -> list[tuple[list[Pair], int]]:
+    """Return the parts of an epoch with their lengths, such that each entry occurs at least once.
+
+    What is too short for its fraction is repeated, spread evenly over its entries.
+    """
+    rest = 1 - sum(fraction for _, fraction in mixed_in)
+    parts = [(part, fraction) for part, fraction in ((pairs, rest), *mixed_in) if part]
+    if not mixed_in or len(parts) == 1:
+        return [(part, len(part) * versions) for part, _ in parts]
+    total = max(len(part) * versions / fraction for part, fraction in parts)
+    return [(part, max(len(part) * versions, round(total * fraction))) for part, fraction in parts]
 
 
 def _placed(rng: np.random.Generator, side: int, part: int) -> float:
-    """Where the middle of a part lies that starts at a random whole pixel of the side, relative to its middle.
+    """Draw the middle of a part that starts at a random whole pixel of the side, relative to the middle of the side.
 
-    Whole pixels: where nothing is rotated or scaled, nothing shall be interpolated.
+    Whole pixels: what is neither rotated nor scaled is not interpolated.
     """
     slack = side - part
     first = int(rng.integers(0, slack + 1)) if slack > 0 else slack // 2
@@ -218,6 +242,6 @@ def _placed(rng: np.random.Generator, side: int, part: int) -> float:
 
 
 def _rotated(y: N, x: N, angle: float) -> tuple[N, N]:
-    """A point of the rotated image on the upright one, both relative to the middle."""
+    """Map a point of the rotated image to the unrotated one, both relative to the middle."""
     cos, sin = math.cos(angle), math.sin(angle)
     return sin * x + cos * y, cos * x - sin * y

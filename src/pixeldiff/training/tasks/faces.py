@@ -1,6 +1,6 @@
-"""The task of faces: A-Softmax over the people of a folder; scores of pairs of people that it has not seen.
+"""Faces: A-Softmax over the people of a folder; scores of pairs of other people.
 
-The images are aligned (`pixeldiff faces align`). The only augmentation is the paper's: half of them are mirrored.
+The images are aligned (`pixeldiff faces align`). The only augmentation is the paper's: half of them are flipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from pixeldiff import image
 from pixeldiff.data.faces import ORIGINS, People, find_people, read_pairs
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.metrics.faces import summarize
 from pixeldiff.models.sphereface import SphereFace
 from pixeldiff.nn.margin import MARGINS, annealed
@@ -31,11 +31,18 @@ class Data:
     """Where the aligned faces are."""
 
     roots: tuple[str, ...]  # folders with a folder per person: here, or under PIXELDIFF_DATA
-    leave_out: tuple[str, ...] = ()  # people: names, patterns, files of names (.txt)
+    exclude: tuple[str, ...] = ()  # people: names, patterns, files of names (.txt)
 
     def __post_init__(self) -> None:
         if not self.roots:
-            raise UserError("data.roots names one folder at least, with a folder of aligned faces per person")
+            raise InputError("data.roots must name at least one folder with a folder of aligned faces per person")
+
+
+@dataclass(frozen=True)
+class Augment:
+    """How training images are changed."""
+
+    hflip: bool = True  # half of them
 
 
 @dataclass(frozen=True)
@@ -49,9 +56,9 @@ class Loss:
 
     def __post_init__(self) -> None:
         if self.margin not in MARGINS:
-            raise UserError(f"loss.margin is one of {', '.join(map(str, MARGINS))}, got {self.margin}")
+            raise InputError(f"loss.margin must be one of {', '.join(map(str, MARGINS))}, got {self.margin}")
         if not 0 <= self.last_lambda <= self.first_lambda or self.decay < 0:
-            raise UserError(
+            raise InputError(
                 "loss needs 0 <= last_lambda <= first_lambda and decay >= 0, "
                 f"got {self.last_lambda}, {self.first_lambda} and {self.decay}"
             )
@@ -61,29 +68,29 @@ class Loss:
 class Evaluate:
     """Pairs that are scored: aligned images and lists, as `pixeldiff eval` takes them."""
 
-    data: str = ""  # their folder; empty for no scores
+    root: str = ""  # their folder; empty for no scores
     datasets: tuple[str, ...] = ("cfp-ff", "cfp-fp")
     folds: tuple[int, ...] = ()  # empty for all
-    batch: int = 100
+    batch_size: int = 100
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.datasets if name not in ORIGINS]:
-            raise UserError(f"evaluate.datasets are of {', '.join(ORIGINS)}, got {unknown[0]!r}")
-        if self.batch < 1:
-            raise UserError(f"evaluate.batch is at least 1, got {self.batch}")
+            raise InputError(f"unknown evaluate.datasets {unknown[0]!r}; expected {', '.join(ORIGINS)}")
+        if self.batch_size < 1:
+            raise InputError(f"evaluate.batch_size must be at least 1, got {self.batch_size}")
 
 
 def embed(model: nn.Module, faces: NDArray[np.uint8], batch: int = 100) -> NDArray[np.float32]:
-    """Unit vectors of aligned faces (N, H, W, 3), each from the image and its mirror image, in eval mode."""
-    training, found = model.training, []
+    """Return unit vectors of aligned faces (N, H, W, 3), each from the image and its horizontal flip, in eval mode."""
+    training, vectors = model.training, []
     device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
         for start in range(0, len(faces), batch):
             x = _normalized(as_tensor(faces[start : start + batch]).to(device))
-            found.append(F.normalize(torch.cat([model(x), model(x.flip(3))], 1)).cpu().numpy())
+            vectors.append(F.normalize(torch.cat([model(x), model(x.flip(3))], 1)).cpu().numpy())
     model.train(training)
-    return np.concatenate(found)
+    return np.concatenate(vectors)
 
 
 def _normalized(images: Tensor) -> Tensor:
@@ -91,11 +98,11 @@ def _normalized(images: Tensor) -> Tensor:
 
 
 def read_face(path: Path) -> NDArray[np.uint8]:
-    """An aligned image."""
+    """Read an aligned image."""
     face = image.read8(path)
     if face.shape[:2] != image.FACE:
         height, width = image.FACE
-        raise UserError(
+        raise InputError(
             f"{path} is {face.shape[0]} x {face.shape[1]}, an aligned face {height} x {width}; align the folder first: "
             "pixeldiff faces align SRC DST"
         )
@@ -103,17 +110,17 @@ def read_face(path: Path) -> NDArray[np.uint8]:
 
 
 class FaceImages(Dataset[tuple[NDArray[np.uint8], int]]):
-    """The aligned faces of people; half of them are flipped."""
+    """The aligned faces of people for training."""
 
-    def __init__(self, people: People, seed: int) -> None:
-        self.people, self.seed = people, seed
+    def __init__(self, people: People, seed: int, hflip: bool = True) -> None:
+        self.people, self.seed, self.hflip = people, seed, hflip
 
     def __len__(self) -> int:
         return len(self.people.files)
 
     def __getitem__(self, key: Key) -> tuple[NDArray[np.uint8], int]:
         face = read_face(self.people.files[key[1]])
-        flipped = np.random.default_rng((self.seed, *key)).integers(2)
+        flipped = self.hflip and np.random.default_rng((self.seed, *key)).integers(2)
         return (face[:, ::-1] if flipped else face), self.people.labels[key[1]]
 
     def name(self, index: int) -> str:
@@ -132,13 +139,13 @@ class Task:
     def __init__(self, recipe: Any) -> None:
         self.settings: Loss = recipe.loss
         self.scored: Evaluate = recipe.evaluate
-        self.people = find_people(recipe.data.roots, recipe.data.leave_out)
-        self.train_data = FaceImages(self.people, recipe.seed)
+        self.people = find_people(recipe.data.roots, recipe.data.exclude)
+        self.train_data = FaceImages(self.people, recipe.seed, recipe.augment.hflip)
         self.preprocessing = image.face_preprocessing()
         self.pairs = {}
-        if self.scored.data:
+        if self.scored.root:
             for name in self.scored.datasets:
-                pairs = read_pairs(name, self.scored.data, incomplete=True).present()  # some have no face to align
+                pairs = read_pairs(name, self.scored.root, incomplete=True).present()  # some have no face to align
                 self.pairs[name] = pairs.only(self.scored.folds) if self.scored.folds else pairs
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -146,7 +153,7 @@ class Task:
         faces, people = batch
         head = model.head
         if head is None or len(head.weight) != len(self.people.names):
-            raise UserError(
+            raise InputError(
                 f"the network has {model.config.classes} people, the images {len(self.people.names)}; "
                 f"set classes = {len(self.people.names)} in [model]"
             )
@@ -156,13 +163,13 @@ class Task:
         return F.cross_entropy(head(model(_normalized(faces)), people, settings.margin, plain), people)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """AUC (the mean over data sets first), and accuracy."""
+        """Return AUC (the mean over data sets first) and accuracy."""
         scores: dict[str, float] = {}
         for name, pairs in self.pairs.items():
-            vectors = embed(model, np.stack([read_face(item[0]) for item in pairs.items]), self.scored.batch)
+            vectors = embed(model, np.stack([read_face(item[0]) for item in pairs.items]), self.scored.batch_size)
             cosines = (vectors[pairs.left] * vectors[pairs.right]).sum(1)
-            found = summarize(cosines, pairs.same, pairs.folds)
-            scores |= {f"{name} auc": found["auc"], f"{name} accuracy": found["accuracy"]}
+            summary = summarize(cosines, pairs.same, pairs.folds)
+            scores |= {f"{name} auc": summary["auc"], f"{name} accuracy": summary["accuracy"]}
         mean = [value for key, value in scores.items() if key.endswith("auc")]
         return {"auc": float(np.mean(mean)), **scores} if mean else {}
 

@@ -1,7 +1,7 @@
-"""Images with boxes for training: mirrored, scaled, cropped, recolored, four as one; or single objects, cut out.
+"""Images with boxes for training: flipped, scaled, cropped, recolored, four as one; or crops of single objects.
 
 An image and its boxes go through one transformation, `place`: a window of the image, which may reach beyond it,
-becomes a rectangle of pixels, and boxes are mapped, cut at its border and dropped where too little of them is seen.
+becomes a rectangle of pixels, and boxes are mapped, cut at its border and dropped if too little of them is visible.
 Everything random about a sample comes from (seed, epoch, index).
 """
 
@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from pixeldiff.data.voc import LabeledImage
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.image import read8
-from pixeldiff.inference.objects import GRID, PAD
+from pixeldiff.inference.objects import PAD
 from pixeldiff.machine import memory_budget
 from pixeldiff.metrics.boxes import area
 from pixeldiff.training.tasks.edge_pairs import recolor
@@ -29,31 +29,27 @@ Window = tuple[float, float, float, float]  # left, top, right, bottom in the im
 Sample = tuple[Tensor, Tensor, Tensor]  # uint8 (3, S, S), boxes (M, 4), labels (M,)
 Batch = tuple[Tensor, Tensor, Tensor]  # uint8 (N, 3, S, S), boxes (N, M, 4), labels (N, M), -1 where there is none
 
-VISIBLE = 0.3  # the part of a box that must be seen
+VISIBLE = 0.3  # fraction of a box that must stay visible
 SMALLEST = 4.0  # pixels of a side
 SMALLEST_CROP = 12.0  # pixels of an object's long side
 
 
 @dataclass(frozen=True)
-class Augmentation:
-    """What is done to images."""
+class Augment:
+    """How training images are changed."""
 
-    size: int = 256  # side of the training images
-    flips: bool = True
+    hflip: bool = True
     zoom: tuple[float, float] = (1.0, 1.0)  # 1 shows the full image, more a part of it, less leaves a margin
-    stretch: float = 0.0  # of width against height, at most by this part
-    color: float = 0.0
-    mosaic: float = 0.0  # how often four images become one
+    stretch: float = 0.0  # largest change of width against height, a fraction
+    color_jitter: float = 0.0  # as for edges
+    mosaic: float = 0.0  # probability that four images become one
 
     def __post_init__(self) -> None:
-        if self.size < GRID or self.size % GRID:
-            raise UserError(f"data.size is a multiple of {GRID}, got {self.size}")
         if not 0.1 <= self.zoom[0] <= self.zoom[1] <= 10:
-            raise UserError(f"data.zoom is a range within 0.1 to 10, got {list(self.zoom)}")
-        for name in ("stretch", "color", "mosaic"):
-            value, most = getattr(self, name), 1.0 if name == "mosaic" else 0.5
-            if not 0 <= value <= most:
-                raise UserError(f"data.{name} is 0 to {most:g}, got {value}")
+            raise InputError(f"augment.zoom must be a range within 0.1 to 10, got {list(self.zoom)}")
+        for name, high in (("stretch", 0.5), ("color_jitter", 0.5), ("mosaic", 1.0)):
+            if not 0 <= getattr(self, name) <= high:
+                raise InputError(f"augment.{name} must be 0 to {high:g}, got {getattr(self, name)}")
 
 
 def place(
@@ -61,9 +57,9 @@ def place(
     boxes: NDArray[np.float32],
     window: Window,
     size: tuple[int, int],
-    mirrored: bool = False,
+    flipped: bool = False,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_]]:
-    """The window as size = (height, width) pixels, the boxes in it, and which of those are still to be seen."""
+    """Return the window as size = (height, width) pixels, the boxes in it, and which of those stay visible."""
     left, top, right, bottom = window
     height, width = size
     along, down = width / (right - left), height / (bottom - top)
@@ -84,21 +80,21 @@ def place(
         canvas[y0:y1, x0:x1] = np.asarray(part)
     moved = (boxes - np.array([left, top] * 2, np.float32)) * np.array([along, down] * 2, np.float32)
     cut = np.clip(moved, 0, np.array([width, height] * 2, np.float32))
-    seen = area(cut) >= VISIBLE * area(moved)
-    seen &= (cut[:, 2:] - cut[:, :2] >= SMALLEST).all(1)
-    if mirrored:
+    visible = area(cut) >= VISIBLE * area(moved)
+    visible &= (cut[:, 2:] - cut[:, :2] >= SMALLEST).all(1)
+    if flipped:
         canvas = canvas[:, ::-1]
         cut = np.stack([width - cut[:, 2], cut[:, 1], width - cut[:, 0], cut[:, 3]], 1)
-    return canvas, cut.astype(np.float32), seen
+    return canvas, cut.astype(np.float32), visible
 
 
 class ObjectImages(Dataset[Sample]):
     """Full images with all their boxes; ignored objects are not learned."""
 
-    def __init__(self, images: tuple[LabeledImage, ...], seed: int, options: Augmentation) -> None:
-        self.images, self.seed, self.options = images, seed, options
+    def __init__(self, images: tuple[LabeledImage, ...], seed: int, size: int, augment: Augment) -> None:
+        self.images, self.seed, self.size, self.augment = images, seed, size, augment
         self._cache: dict[int, NDArray[np.uint8]] = {}
-        self._room = memory_budget()  # of decoded images
+        self._cache_left = memory_budget()  # bytes of decoded images
 
     def __len__(self) -> int:
         return len(self.images)
@@ -107,16 +103,16 @@ class ObjectImages(Dataset[Sample]):
         return str(self.images[index].image)
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels (3, S, S), boxes (M, 4) and labels (M,)."""
+        """Return pixels (3, S, S), boxes (M, 4) and labels (M,)."""
         rng = np.random.default_rng((self.seed, *key))
-        side = self.options.size
-        if rng.uniform() < self.options.mosaic:
+        side = self.size
+        if rng.uniform() < self.augment.mosaic:
             others = rng.integers(0, len(self), 3)
             canvas, boxes, labels = self._four([key[1], *others], rng)
         else:
             canvas, boxes, labels = self._one(key[1], (side, side), rng)
         pixels = torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1)
-        return recolored(pixels, self.options.color, rng), torch.from_numpy(boxes), torch.from_numpy(labels)
+        return recolored(pixels, self.augment.color_jitter, rng), torch.from_numpy(boxes), torch.from_numpy(labels)
 
     def collate(self, samples: list[Sample]) -> Batch:
         return collate(samples)
@@ -128,37 +124,37 @@ class ObjectImages(Dataset[Sample]):
     def _four(
         self, indices: list[int], rng: np.random.Generator
     ) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]:
-        """Four images round a random point."""
-        side = self.options.size
+        """Place four images around a random point."""
+        side = self.size
         x, y = (int(v) for v in rng.uniform(0.3 * side, 0.7 * side, 2))
         canvas = np.empty((side, side, 3), np.uint8)
         boxes, labels = [], []
         corners = ((0, 0, x, y), (x, 0, side, y), (0, y, x, side), (x, y, side, side))
         for index, (left, top, right, bottom) in zip(indices, corners, strict=True):
-            part, own, names = self._one(index, (bottom - top, right - left), rng)
+            part, part_boxes, names = self._one(index, (bottom - top, right - left), rng)
             canvas[top:bottom, left:right] = part
-            boxes.append(own + np.array([left, top] * 2, np.float32))
+            boxes.append(part_boxes + np.array([left, top] * 2, np.float32))
             labels.append(names)
         return canvas, np.concatenate(boxes), np.concatenate(labels)
 
     def _one(
         self, index: int, size: tuple[int, int], rng: np.random.Generator
     ) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]:
-        """An image in a rectangle of pixels, augmented."""
-        own, options = self.images[index], self.options
+        """Place an augmented image in a rectangle of pixels."""
+        labeled, augment = self.images[index], self.augment
         image = self._decoded(index)
-        window = random_window(image.shape[:2], size, options.zoom, options.stretch, rng)
-        mirrored = bool(options.flips and rng.integers(2))
-        canvas, boxes, seen = place(image, own.boxes, window, size, mirrored)
-        seen &= ~own.ignored
-        return canvas, boxes[seen], own.labels[seen]
+        window = random_window(image.shape[:2], size, augment.zoom, augment.stretch, rng)
+        flipped = bool(augment.hflip and rng.integers(2))
+        canvas, boxes, visible = place(image, labeled.boxes, window, size, flipped)
+        visible &= ~labeled.ignored
+        return canvas, boxes[visible], labeled.labels[visible]
 
     def _decoded(self, index: int) -> NDArray[np.uint8]:
         if index not in self._cache:
             image = read8(self.images[index].image)
-            if image.nbytes > self._room:
+            if image.nbytes > self._cache_left:
                 return image
-            self._room -= image.nbytes
+            self._cache_left -= image.nbytes
             self._cache[index] = image
         return self._cache[index]
 
@@ -166,12 +162,12 @@ class ObjectImages(Dataset[Sample]):
 def random_window(
     image: tuple[int, int], size: tuple[int, int], zoom: tuple[float, float], stretch: float, rng: np.random.Generator
 ) -> Window:
-    """What of an image becomes a rectangle of (height, width): at zoom 1 all, with margins where shapes differ."""
+    """Draw the window of an image that becomes a rectangle of (height, width); all of it at zoom 1, with margins."""
     factor = math.exp(rng.uniform(*np.log(zoom)))
     shape = math.exp(rng.uniform(-1, 1) * math.log1p(stretch) / 2)
     scale = min(size[0] / image[0], size[1] / image[1]) * factor
     wide, high = size[1] / (scale * shape), size[0] / (scale / shape)
-    # Where the window is larger than the image it lies so that all is seen, else within.
+    # A window larger than the image covers all of it, another lies within.
     left, top = (
         rng.uniform(min(0.0, own - part), max(0.0, own - part)) for own, part in ((image[1], wide), (image[0], high))
     )
@@ -179,7 +175,7 @@ def random_window(
 
 
 def recolored(pixels: Tensor, color: float, rng: np.random.Generator) -> Tensor:
-    """Other colors, as for edges."""
+    """Change colors, as for edges."""
     if not color:
         return pixels
     saturation, contrast, brightness = rng.uniform(-color, color, 3) * (2, 1, 1) + 1
@@ -188,13 +184,13 @@ def recolored(pixels: Tensor, color: float, rng: np.random.Generator) -> Tensor:
 
 
 def collate(samples: list[Sample]) -> Batch:
-    """Samples as one batch; images without objects have no label but -1."""
-    most = max(1, *(len(labels) for _, _, labels in samples))
+    """Make one batch of samples; images without objects have only labels -1."""
+    largest = max(1, *(len(labels) for _, _, labels in samples))
     images = torch.stack([pixels for pixels, _, _ in samples])
-    boxes = torch.zeros(len(samples), most, 4)
-    labels = torch.full((len(samples), most), -1, dtype=torch.int64)
-    for row, (_, own, names) in enumerate(samples):
-        boxes[row, : len(own)] = own
+    boxes = torch.zeros(len(samples), largest, 4)
+    labels = torch.full((len(samples), largest), -1, dtype=torch.int64)
+    for row, (_, image_boxes, names) in enumerate(samples):
+        boxes[row, : len(image_boxes)] = image_boxes
         labels[row, : len(names)] = names
     return images, boxes, labels
 
@@ -202,16 +198,16 @@ def collate(samples: list[Sample]) -> Batch:
 class ObjectCrops(Dataset[Sample]):
     """Single objects as square images, for a classifier."""
 
-    def __init__(self, images: ObjectImages, seed: int, options: Augmentation) -> None:
-        self.images, self.seed, self.options = images, seed, options
+    def __init__(self, images: ObjectImages, seed: int) -> None:
+        self.images, self.seed, self.size, self.augment = images, seed, images.size, images.augment
         self.objects = [
             (index, number)
-            for index, own in enumerate(images.images)
-            for number, box in enumerate(own.boxes)
-            if not own.ignored[number] and max(box[2] - box[0], box[3] - box[1]) >= SMALLEST_CROP
+            for index, labeled in enumerate(images.images)
+            for number, box in enumerate(labeled.boxes)
+            if not labeled.ignored[number] and max(box[2] - box[0], box[3] - box[1]) >= SMALLEST_CROP
         ]
         if not self.objects:
-            raise UserError(f"no image shows an object of {SMALLEST_CROP:g} pixels or more; nothing can be learned")
+            raise InputError(f"no image shows an object of {SMALLEST_CROP:g} pixels or more; nothing can be learned")
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -221,34 +217,34 @@ class ObjectCrops(Dataset[Sample]):
         return f"{self.images.name(image)} (object {number})"
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels (3, S, S), no boxes, and the one label."""
+        """Return pixels (3, S, S), no boxes, and the label."""
         rng = np.random.default_rng((self.seed, *key, 2))
         canvas, label = self._cut(key[1], rng)
         pixels = torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1)
-        return recolored(pixels, self.options.color, rng), torch.zeros(0, 4), torch.tensor([label])
+        return recolored(pixels, self.augment.color_jitter, rng), torch.zeros(0, 4), torch.tensor([label])
 
     def collate(self, samples: list[Sample]) -> Batch:
         return collate(samples)
 
     def plain(self, index: int) -> tuple[Tensor, int]:
-        """The object without augmentation."""
+        """Return the object without augmentation."""
         canvas, label = self._cut(index, None)
         return torch.from_numpy(np.ascontiguousarray(canvas)).permute(2, 0, 1), label
 
     def _cut(self, index: int, rng: np.random.Generator | None) -> tuple[NDArray[np.uint8], int]:
-        """A square round the object, about a sixth larger; in training of random size, shape and place."""
+        """Crop a square around the object, about a sixth larger; in training of random size, shape and place."""
         image, number = self.objects[index]
-        own = self.images.images[image]
-        left, top, right, bottom = (float(v) for v in own.boxes[number])
+        labeled = self.images.images[image]
+        left, top, right, bottom = (float(v) for v in labeled.boxes[number])
         side = 1.15 * max(right - left, bottom - top)
         x, y, wide, high = (left + right) / 2, (top + bottom) / 2, side, side
-        mirrored = False
+        flipped = False
         if rng is not None:
             grown, shape = math.exp(rng.uniform(math.log(0.7), math.log(1.4))), math.exp(rng.uniform(-0.2, 0.2))
             wide, high = side * grown * shape, side * grown / shape
             x, y = x + rng.uniform(-0.15, 0.15) * side, y + rng.uniform(-0.15, 0.15) * side
-            mirrored = bool(self.options.flips and rng.integers(2))
+            flipped = bool(self.augment.hflip and rng.integers(2))
         window = (x - wide / 2, y - high / 2, x + wide / 2, y + high / 2)
-        size = (self.options.size, self.options.size)
-        canvas, _, _ = place(self.images.plain(image), np.zeros((0, 4), np.float32), window, size, mirrored)
-        return canvas, int(own.labels[number])
+        size = (self.size, self.size)
+        canvas, _, _ = place(self.images.plain(image), np.zeros((0, 4), np.float32), window, size, flipped)
+        return canvas, int(labeled.labels[number])

@@ -11,7 +11,7 @@ A classifier (`ghostnet` as [model]) has cross-entropy with smoothed labels inst
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from pixeldiff import image
 from pixeldiff.data.lists import find_root
 from pixeldiff.data.voc import ORIGIN, LabeledImage, Objects, check_same_names, joined, list_objects
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.evaluation.objects import MIN_SCORE
-from pixeldiff.inference.objects import choose, fit
+from pixeldiff.inference.objects import GRID, choose, fit
 from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.objects import Detections, GroundTruth, Matches
 from pixeldiff.models import model_config
@@ -32,29 +32,45 @@ from pixeldiff.models.detector import Detector, points
 from pixeldiff.models.ghostnet import STRIDES, GhostNetConfig
 from pixeldiff.render.detections import draw
 from pixeldiff.training.tasks.images import normalize
-from pixeldiff.training.tasks.object_images import Augmentation, Batch, ObjectCrops, ObjectImages
+from pixeldiff.training.tasks.object_images import Augment as Augment
+from pixeldiff.training.tasks.object_images import Batch, ObjectCrops, ObjectImages
 
 RADIUS = 1.5  # strides
 LONG_SIDES = ((0.0, 8.0), (2.0, 10.0), (3.0, float("inf")))  # strides, of the objects on each level; they overlap
 SMOOTHING = 0.1
 PREVIEWED = 0.3
+LAYOUTS = ("voc", "coco", "yolo")
 
 
 @dataclass(frozen=True)
-class Data(Augmentation):
-    """Where the images are, and how they are augmented."""
+class Source:
+    """One table of `data.sources`: a split in one of the layouts that data/voc.py reads."""
 
-    root: str = ""  # a folder, or its name under PIXELDIFF_DATA
-    sources: tuple[str, ...] = ()  # as data/voc.py's `list_objects` reads them; several are joined
-    classes: tuple[str, ...] = ()  # where the data does not say them; VOC's twenty by default
-    hold_out: int = 0  # every so many images are not learned but scored while it trains; 0 is none
+    type: str  # voc, coco or yolo
+    split: str  # "VOC2012/train", or "train" of every year
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.root or not self.sources:
-            raise UserError('the recipe does not say data.root and data.sources, for example "VOC2012/train"')
+        if self.type not in LAYOUTS:
+            raise InputError(f"unknown type {self.type!r} of a data source; expected {', '.join(LAYOUTS)}")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the images are."""
+
+    root: str  # a folder, or its name under PIXELDIFF_DATA
+    sources: tuple[Source, ...]  # several are joined
+    classes: tuple[str, ...] = ()  # if the data does not name them; VOC's twenty by default
+    hold_out: int = 0  # of each so many images one is scored and not trained on; 0 is none
+    size: int = 256  # side of the training images
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise InputError("data.sources must name at least one source")
         if self.hold_out < 0 or self.hold_out == 1:
-            raise UserError(f"data.hold_out is 0, or at least 2: every so many images; got {self.hold_out}")
+            raise InputError(f"data.hold_out must be 0 or at least 2, got {self.hold_out}")
+        if self.size < GRID or self.size % GRID:
+            raise InputError(f"data.size must be a multiple of {GRID}, got {self.size}")
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ class Loss:
 
     def __post_init__(self) -> None:
         if not self.box > 0:
-            raise UserError(f"loss.box is more than 0, got {self.box}")
+            raise InputError(f"loss.box must be more than 0, got {self.box}")
 
 
 @dataclass(frozen=True)
@@ -71,12 +87,12 @@ class Evaluate:
     """What is scored while it trains: the images held out, or these sources."""
 
     root: str = ""  # as data.root, which is the default
-    sources: tuple[str, ...] = ()
-    images: int = 0  # only so many, evenly spaced; 0 is all
+    sources: tuple[Source, ...] = ()
+    limit: int = 0  # number of images, evenly spaced; 0 is all
 
     def __post_init__(self) -> None:
-        if self.images < 0:
-            raise UserError(f"evaluate.images is at least 0, got {self.images}")
+        if self.limit < 0:
+            raise InputError(f"evaluate.limit must be at least 0, got {self.limit}")
 
 
 def assign(sizes: list[Tensor], boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,26 +160,25 @@ class Task:
         self.data: Data = recipe.data
         self.settings: Loss = recipe.loss
         self.classifies = isinstance(model_config(recipe.model["name"]), GhostNetConfig)
-        found = _objects(self.data.root, self.data.sources, self.data.classes)
-        self.labels = found.names
+        objects = _objects(self.data.root, self.data.sources, self.data.classes)
+        self.labels = objects.names
         classes = recipe.model.get("classes", model_config(recipe.model["name"]).classes)
         if classes != len(self.labels):
-            raise UserError(
+            raise InputError(
                 f"the network has {classes} classes, the images {len(self.labels)}; "
                 f"set classes = {len(self.labels)} in [model]"
             )
-        held, self.learned = _divided(found.images, self.data.hold_out)
+        held, self.learned = _divided(objects.images, self.data.hold_out)
         scored: Evaluate = recipe.evaluate
         if scored.sources:
-            own = _objects(scored.root or self.data.root, scored.sources, self.data.classes)
-            held = check_same_names(own, self.labels).images
-        step = max(1, len(held) // scored.images) if scored.images else 1
-        options = Augmentation(**{field.name: getattr(self.data, field.name) for field in fields(Augmentation)})
-        whole = ObjectImages(self.learned, recipe.seed, options)
-        self.held_out = ObjectImages(held[::step], recipe.seed, options)
+            scored_objects = _objects(scored.root or self.data.root, scored.sources, self.data.classes)
+            held = check_same_names(scored_objects, self.labels).images
+        step = max(1, len(held) // scored.limit) if scored.limit else 1
+        whole = ObjectImages(self.learned, recipe.seed, self.data.size, recipe.augment)
+        self.held_out = ObjectImages(held[::step], recipe.seed, self.data.size, recipe.augment)
         self.train_data: ObjectImages | ObjectCrops = whole
         if self.classifies:
-            self.train_data = ObjectCrops(whole, recipe.seed, options)
+            self.train_data = ObjectCrops(whole, recipe.seed)
         self.preprocessing = image.preprocessing(size=self.data.size, **({"crop": 1.0} if self.classifies else {}))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -191,7 +206,7 @@ class Task:
         return {"map50": scores.map50, "ap": scores.ap}
 
     def _accuracy(self, model: nn.Module) -> dict[str, float]:
-        crops = ObjectCrops(self.held_out, 0, self.held_out.options)
+        crops = ObjectCrops(self.held_out, 0)
         logits, right = [], []
         for start in range(0, len(crops), 64):
             some = [crops.plain(index) for index in range(start, min(start + 64, len(crops)))]
@@ -214,8 +229,8 @@ class Task:
         return np.concatenate([np.pad(one, ((0, height - one.shape[0]), (0, 0), (0, 0))) for one in drawn], axis=1)
 
 
-def _objects(root: str, sources: tuple[str, ...], classes: tuple[str, ...]) -> Objects:
-    return joined([list_objects(find_root(root, ORIGIN), source, classes) for source in sources])
+def _objects(root: str, sources: tuple[Source, ...], classes: tuple[str, ...]) -> Objects:
+    return joined([list_objects(find_root(root, ORIGIN), source.split, classes, source.type) for source in sources])
 
 
 def _divided(images: tuple[LabeledImage, ...], every: int) -> tuple[tuple[LabeledImage, ...], tuple[LabeledImage, ...]]:
