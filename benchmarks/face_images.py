@@ -59,14 +59,14 @@ def measure_alignment(paths: list[Path], aligner: FaceAligner) -> dict[str, Any]
 
 
 def measure_search(paths: list[Path], model: str) -> dict[str, Any]:
-    """Wall clock and CPU seconds of `pixeldiff faces find`, the first time and afterwards."""
+    """Wall clock and CPU seconds of `pixeldiff faces search`, the first time and afterwards."""
     with tempfile.TemporaryDirectory(prefix="pixeldiff-bench-") as place:
         folder = Path(place) / "photos"
         folder.mkdir()
         like, *others = paths[: SEARCHED + 1]
         for number, path in enumerate(others):
             os.symlink(path.absolute(), folder / f"{number:05}{path.suffix}")
-        command = [sys.executable, "-m", "pixeldiff", "faces", "find", str(folder), "--like", str(like)]
+        command = [sys.executable, "-m", "pixeldiff", "faces", "search", str(folder), "--query", str(like)]
         command += ["--model", model, "--threshold", "0.5"]
         first, *again = [_run(command) for _ in range(1 + AGAIN)]
         kept = (Path(place) / "photos.faces").stat().st_size

@@ -24,7 +24,6 @@ from PIL import Image
 from pixeldiff import image, machine
 from pixeldiff.data.voc import CLASSES
 from pixeldiff.export.objects import export_detector
-from pixeldiff.export.plain import calibrate_batch_norm
 from pixeldiff.files import Job
 from pixeldiff.inference.objects import ObjectDetector
 from pixeldiff.jobs.local import run_job
@@ -32,6 +31,7 @@ from pixeldiff.jobs.objects import FindObjects
 from pixeldiff.jobs.operation import ModelSpec
 from pixeldiff.metrics.objects import Detections, GroundTruth, Matches
 from pixeldiff.models import create_model
+from pixeldiff.models.calibration import calibrate_batch_norm
 from pixeldiff.models.detector import Detector
 from pixeldiff.nn.layers import fuse
 

@@ -21,6 +21,8 @@ from pixeldiff.cli import main
 from pixeldiff.jobs.cluster import Work, connect, run_cluster, start_own
 from pixeldiff.jobs.manifest import read_manifest
 from pixeldiff.jobs.operation import Operation, Output
+from tests.cli.test_images import invert
+from tests.references.box_network import write_detector
 from tests.test_addresses import s3 as s3
 
 
@@ -103,6 +105,54 @@ def test_classes_are_rows(cluster: None, photos: Path, tmp_path: Path, capfd: py
     (photos / "a/bad.jpg").unlink()
     assert run(*words, "-o", tmp_path / "there", "--cluster") == 0
     assert capfd.readouterr().out.startswith("12 already exist")
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of images of 112 x 96, which are aligned faces already, and a damaged one."""
+    folder, rng = tmp_path_factory.mktemp("aligned"), np.random.default_rng(0)
+    for name in ("a/1.png", "a/2.jpg", "b/1.png", "b/2.webp", "c.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (112, 96, 3), dtype=np.uint8)).save(folder / name)
+    (folder / "bad.png").write_text("no image")
+    return folder
+
+
+@pytest.mark.parametrize("command", ["detect", "objects", "classify", "faces align", "invert"])
+def test_threads_shards_and_cluster_give_the_same(
+    command: str, cluster: None, aligned: Path, edge_weights: Path, tmp_path: Path
+) -> None:
+    if command == "objects":
+        pytest.importorskip("torch")
+    options = {
+        "detect": ["--model", edge_weights, "--nms"],
+        "objects": ["--model", write_detector(tmp_path), "--threshold", 0.1] if command == "objects" else [],
+        "classify": ["--top", 3],
+    }.get(command, [])
+
+    def call(name: str, report: str, *more: str) -> None:
+        place = [] if command == "classify" and name != "cluster" else ["-o", tmp_path / name]
+        words = [*map(str, [aligned, *options, *place, "--json", tmp_path / report]), *more]
+        if command == "invert":
+            assert invert.main(words, standalone_mode=False) in (0, 1)
+        else:
+            assert run(*command.split(), *words) in (0, 1)  # the damaged image may be in the other shard
+
+    call("threads", "threads.json", "--threads", "2")
+    call("shards", "shard1.json", "--shard", "1/2")
+    call("shards", "shard2.json", "--shard", "2/2")
+    call("cluster", "cluster.json", "--cluster")
+    if command == "classify":
+        rows = read_manifest(str(tmp_path / "cluster")).to_pylist()
+        there = {row["address"]: json.loads(row["record"])["classes"] for row in rows if not row["error"]}
+        for names in (["threads"], ["shard1", "shard2"]):
+            here = [one for name in names for one in json.loads((tmp_path / f"{name}.json").read_text())["results"]]
+            assert {one["input"]: one["classes"] for one in here} == there
+        return
+    files = contents(tmp_path / "threads")
+    assert len(files) == 5
+    assert contents(tmp_path / "shards") == files
+    assert contents(tmp_path / "cluster") == files
 
 
 class Deadly(Operation[None]):

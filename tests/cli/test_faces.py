@@ -163,7 +163,7 @@ def test_two_images_are_compared(album, network, capsys):
     assert capsys.readouterr().out.startswith("different: score ")
     assert run(*words) == 0
     told = capsys.readouterr().out.splitlines()
-    assert told[1] == "net has no card that says from which score on; give --threshold"
+    assert told[1] == "the model card of net has no threshold; give --threshold"
     assert run(*words, "--json", "-") == 0
     content = json.loads(capsys.readouterr().out)
     embed = FaceEmbedder(network)
@@ -178,7 +178,7 @@ def test_two_images_are_compared(album, network, capsys):
 
 
 def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_path):
-    words = ("find", album, "--like", album / "me.png", "--model", network, "--threshold", 0.9, "--top", 2)
+    words = ("search", album, "--query", album / "me.png", "--model", network, "--threshold", 0.9, "--top", 2)
     assert run(*words) == 1
     told = capsys.readouterr()
     first, second, third = told.out.splitlines()
@@ -203,7 +203,7 @@ def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_pat
 @pytest.mark.usefixtures("closed_folders")
 def test_folders_that_cannot_be_searched_are_named(album, network, capsys):
     (album / "bad.png").unlink()
-    words = ("find", album, "--like", album / "me.png", "--model", network, "--threshold", 0.9)
+    words = ("search", album, "--query", album / "me.png", "--model", network, "--threshold", 0.9)
     assert run(*words) == 0
     (album / "summer/closed").mkdir()
     capsys.readouterr()
@@ -216,7 +216,7 @@ def test_folders_that_cannot_be_searched_are_named(album, network, capsys):
 
 def test_the_folder_that_one_is_in(album, network, monkeypatch, capsys):
     monkeypatch.chdir(album)
-    assert run("find", ".", "--like", "me.png", "--model", network, "--top", 1, "--json", "-") == 1
+    assert run("search", ".", "--query", "me.png", "--model", network, "--top", 1, "--json", "-") == 1
     content = json.loads(capsys.readouterr().out)
     assert [one["input"] for one in content["results"]] == ["summer/also-me.png"]
     assert (content["images"], content["embeddings"]) == (5, str(album) + ".faces")
@@ -224,7 +224,7 @@ def test_the_folder_that_one_is_in(album, network, monkeypatch, capsys):
 
 def test_another_network_is_told_and_may_rebuild(album, network, capsys, tmp_path):
     other = face_network.write(tmp_path / "other.pdn", seed=1)
-    words = ("find", album, "--like", album / "me.png", "--threshold", 0.9)
+    words = ("search", album, "--query", album / "me.png", "--threshold", 0.9)
     assert run(*words, "--model", network) == 1
     before = (tmp_path / "album.faces").read_bytes()
     capsys.readouterr()
@@ -242,12 +242,12 @@ def test_another_network_is_told_and_may_rebuild(album, network, capsys, tmp_pat
 def test_photos_with_no_face_or_two(people, network, capsys, tmp_path):
     words = ("--model", network, "--threshold", 0.9)
     assert run("compare", people / "ann/01.jpg", people / "bob/04.png", *words) == 2
-    assert re.search(r"04.png has 2 faces of about the same size; cut it to one, or choose", capsys.readouterr().err)
+    assert re.search(r"04.png has 2 faces of about the same size; crop it to one, or choose", capsys.readouterr().err)
     assert run("compare", people / "ann/01.jpg", people / "bob/04.png", *words, "--face", "largest") == 0
-    assert run("find", people, "--like", people / "bob/03.png", *words) == 2
+    assert run("search", people, "--query", people / "bob/03.png", *words) == 2
     assert "03.png: no face was found" in capsys.readouterr().err
     assert not (tmp_path / "people.faces").exists()
-    assert run("find", people, "--like", people / "ann/02.png", *words) == 1
+    assert run("search", people, "--query", people / "ann/02.png", *words) == 1
     told = capsys.readouterr()
     assert f"no face in 2 of 7 images: {people}/bob/02.png, {people}/bob/03.png" in told.err
     assert "3 of 3 images with a face" in told.out or "4 of 4 images with a face" in told.out
@@ -261,20 +261,20 @@ def test_photos_with_no_face_or_two(people, network, capsys, tmp_path):
         (["compare", "album/me.png", "album/bad.png"], "is not an image"),
         (["compare", "album/me.png", "album/a.png", "--threshold", "2"], "not in the range"),
         (["compare", "album/me.png"], "Missing argument 'B'"),
-        (["find", "none", "--like", "album/me.png"], "no folder none"),
-        (["find", "album/me.png", "--like", "album/me.png"], "is no folder; give one"),
-        (["find", "album/empty", "--like", "album/me.png"], "no images in album/empty"),
-        (["find", "album", "--like", "none.png"], "no file none.png"),
-        (["find", "album"], "Missing option '--like'"),
-        (["find", "album", "--like", "album/me.png", "--embeddings", "album/a.png"], "is no embedding file"),
+        (["search", "none", "--query", "album/me.png"], "no folder none"),
+        (["search", "album/me.png", "--query", "album/me.png"], "is not a folder; give"),
+        (["search", "album/empty", "--query", "album/me.png"], "no images in album/empty"),
+        (["search", "album", "--query", "none.png"], "no file none.png"),
+        (["search", "album"], "Missing option '--query'"),
+        (["search", "album", "--query", "album/me.png", "--embeddings", "album/a.png"], "is no embedding file"),
         (
-            ["find", "album", "--like", "album/me.png", "--embeddings", "album/a.png", "--rebuild"],
+            ["search", "album", "--query", "album/me.png", "--embeddings", "album/a.png", "--rebuild"],
             "is no embedding file",
         ),
-        (["find", "album", "--like", "album/me.png", "--embeddings", "album"], "cannot|no embedding file"),
+        (["search", "album", "--query", "album/me.png", "--embeddings", "album"], "cannot|no embedding file"),
     ],
 )
-def test_mistakes_of_compare_and_find(album, network, tmp_path, monkeypatch, capsys, words, why):
+def test_mistakes_of_compare_and_search(album, network, tmp_path, monkeypatch, capsys, words, why):
     monkeypatch.chdir(tmp_path)
     (album / "empty").mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
@@ -285,7 +285,7 @@ def test_mistakes_of_compare_and_find(album, network, tmp_path, monkeypatch, cap
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("words", [["compare", "a.png", "b.png"], ["find", ".", "--like", "a.png"]])
+@pytest.mark.parametrize("words", [["compare", "a.png", "b.png"], ["search", ".", "--query", "a.png"]])
 def test_a_network_for_edges_compares_no_faces(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (96, 112)).save("a.png")

@@ -51,7 +51,7 @@ def contents(folder):
         (["faces", "align", "photos", "-o", "out", "--landmarks", "points.json", "--json", "other.json"], "other.json"),
         (["faces", "align", "c.jpg", "-o", "out", "--json", "c.jpg"], "c.jpg"),
         (["faces", "compare", "a.png", "names.json", "--json", "names.json"], "names.json"),
-        (["faces", "find", "photos", "--like", "names.json", "--json", "names.json"], "names.json"),
+        (["faces", "search", "photos", "--query", "names.json", "--json", "names.json"], "names.json"),
         (["faces", "align", "photos", "-o", "photos/d.png"], "d.png"),
         (["data", "pseudo-label", "photos", "-o", "out", "--json", "photos/instances.json"], "instances.json"),
         (["data", "pseudo-label", "photos", "-o", "."], "d.png"),

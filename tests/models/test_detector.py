@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pixeldiff.errors import UserError
-from pixeldiff.export.plain import calibrate_batch_norm
 from pixeldiff.models import create_model, init_from
+from pixeldiff.models.calibration import calibrate_batch_norm
 from pixeldiff.models.counting import count_layers
 from pixeldiff.models.detector import points
 from pixeldiff.nn.layers import PDConv2d

@@ -10,8 +10,8 @@ def write_detector(folder: Path, nms: bool = False, **changes: object) -> Path:
     import torch
 
     from pixeldiff.export.objects import export_objects
-    from pixeldiff.export.plain import calibrate_batch_norm
     from pixeldiff.models import create_model
+    from pixeldiff.models.calibration import calibrate_batch_norm
     from pixeldiff.models.saving import save_model
 
     torch.manual_seed(1)

@@ -1,7 +1,7 @@
-"""The command line: one command = one function, one file per command. Mistakes are one line on stderr and exit code 2.
+"""The command line: one command is one function in one file. A mistake is one line on stderr and exit code 2.
 
 The command `detect` is the function `detect` in `cli/detect.py`, and so on for each name in COMMANDS. A module is
-imported only when its command is asked for, so `pixeldiff detect` never pays for (or needs) what training imports.
+imported only when its command runs, so `pixeldiff detect` does not need what training imports.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pixeldiff.errors import UserError
 
 # command -> its one-line help
 COMMANDS: dict[str, str] = {
-    "detect": "Edges of images, folders, globs or videos.",
-    "serve": "A web page that finds edges, and an API for programs.",
-    "objects": "Objects in images, folders or videos, with boxes drawn round them.",
-    "classify": "What images show, with a packed 1-bit network.",
+    "detect": "Detect edges in images, folders, globs or videos.",
+    "serve": "Serve a web page that detects edges, and an API for programs.",
+    "objects": "Find objects in images, folders or videos.",
+    "classify": "Classify images.",
     "faces": "Align faces, compare two, search a folder.",
-    "models": "The pretrained models.",
-    "bench": "Latency, throughput and memory on this machine.",
+    "models": "List the pretrained models.",
+    "bench": "Measure latency, throughput and memory on this machine.",
     "eval": "Score models or edge maps on data sets, clean or corrupted.",
-    "train": "Train a network from a recipe.",
-    "recipes": "The shipped recipes and the numbers they are for.",
-    "data": "Pseudo-labels, corrupted images, data sets in other layouts.",
-    "info": "Model card, license, parameters, operations and memory of a network.",
-    "analyze": "Patterns and frequencies that a binary network has learned.",
-    "export": "Turn weights into a file that runs without torch.",
+    "train": "Train a model from a recipe.",
+    "recipes": "List the recipes and the numbers they are for.",
+    "data": "Write pseudo-labels and corrupted images.",
+    "info": "Show model card, license, parameters, operations and memory.",
+    "analyze": "Plot what a binary network has learned.",
+    "export": "Export weights to a file that runs without torch.",
 }
 
 
@@ -54,13 +54,13 @@ class _Commands(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise UserError(f"options follow the command: pixeldiff detect ... {error.option_name}") from error
+            raise UserError(f"options follow the command; hint: pixeldiff detect ... {error.option_name}") from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise UserError(_meant(args))
+            raise UserError(_suggest(args))
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -75,18 +75,18 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _meant(arguments: list[str]) -> str:
-    """For a word that is no command: the command that the user has meant."""
+def _suggest(arguments: list[str]) -> str:
+    """Return the message for a word that is not a command, with the nearest command."""
     word, *rest = arguments
     more = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
     if close := difflib.get_close_matches(word, COMMANDS, 1):
-        return f"No such command {word!r}; did you mean: pixeldiff {close[0]} {more}".rstrip()
+        return f"no such command {word!r}; hint: pixeldiff {close[0]} {more}".rstrip()
     from pixeldiff.image import SUFFIXES
     from pixeldiff.jobs.video import SUFFIXES as VIDEO_SUFFIXES
 
     if os.path.exists(word) or os.path.splitext(word)[1].lower() in (*SUFFIXES, *VIDEO_SUFFIXES):
-        return f"which command? did you mean: pixeldiff detect {shlex.quote(word)} {more}".rstrip()
-    return f"No such command {word!r}; there are {', '.join(COMMANDS)}"
+        return f"missing command; hint: pixeldiff detect {shlex.quote(word)} {more}".rstrip()
+    return f"no such command {word!r}; expected {', '.join(COMMANDS)}"
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,7 +96,7 @@ def app() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one line, never a traceback. A command may return its exit code."""
+    """Run the command line; a user's mistake is one line, not a traceback. A command may return its exit code."""
     if getattr(sys.stdout, "errors", None) == "strict":  # names of files may be no text
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     warnings.filterwarnings("ignore", module="PIL")  # about odd files; what matters comes as an error
@@ -107,6 +107,9 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
         code = 0
+    except click.NoSuchOption as error:
+        hints = f"; hint: {' or '.join(error.possibilities)}" if error.possibilities else ""
+        code = _say(f"no such option {error.option_name}{hints}")
     except click.ClickException as error:
         code = _say(error.format_message())
     except UserError as error:
@@ -126,12 +129,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _check_empty(arguments: list[str]) -> None:
-    """An unset variable of a shell: as a path it would mean the current folder."""
+    """Raise for an unset variable of a shell: as a path it would mean the current folder."""
     if empty := [one or "''" for one in arguments if not one or re.fullmatch("--[a-z-]+=", one)]:
-        raise UserError(f"an empty argument was given ({empty[0]}); is a variable not set? The current folder is .")
+        raise UserError(
+            f"an empty argument was given ({empty[0]}); hint: is a variable not set? The current folder is ."
+        )
 
 
 def _say(message: str) -> int:
-    line = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: ascii(found[0])[1:-1], " ".join(message.split()))
+    line = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: ascii(match[0])[1:-1], " ".join(message.split()))
     print("error: " + line, file=sys.stderr)  # control characters in names do not reach the terminal
     return 2

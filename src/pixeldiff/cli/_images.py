@@ -94,7 +94,7 @@ _OPTIONS = (
     ),
     option(INPUT_OUTPUT, "--limit", type=click.IntRange(1), metavar="N", help="Number of images, the first ones."),
     option(INPUT_OUTPUT, "--overwrite", is_flag=True, help="Replace existing results. [default: skip them]"),
-    option(INPUT_OUTPUT, "--json", "json_target", metavar="FILE|-", help="Write the results as JSON; - prints them."),
+    _json.option,
     option(INPUT_OUTPUT, "-q", "--quiet", is_flag=True, help="Print errors only."),
     threads_option,
     option(

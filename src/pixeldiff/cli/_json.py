@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from pixeldiff.cli import _options
 from pixeldiff.cli._outputs import check_outputs, is_json_result
 from pixeldiff.errors import OutputError
 from pixeldiff.files import atomic_write, check_overwrite
@@ -22,12 +23,20 @@ from pixeldiff.files import atomic_write, check_overwrite
 VERSION = 1
 STDOUT = "-"
 
-option = click.option("--json", "json_target", metavar="FILE|-", help="Write the results as JSON; - prints them.")
-overwrite = click.option("--overwrite", is_flag=True, help="Replace the --json file if it exists.")
+option = _options.option(
+    _options.INPUT_OUTPUT,
+    "--json",
+    "json_target",
+    metavar="FILE|-",
+    help="Write the results as JSON; - prints them.",
+)
+overwrite = _options.option(
+    _options.INPUT_OUTPUT, "--overwrite", is_flag=True, help="Replace the --json file if it exists."
+)
 
 
 def check(target: str | None, overwrite: bool) -> None:
-    """Refuse before the work what cannot be written after it, and any output that would replace an input."""
+    """Raise before the work if --json cannot be written after it, or if an output would replace an input."""
     check_outputs()
     if target is None or target == STDOUT:
         return

@@ -1,4 +1,4 @@
-"""`pixeldiff faces`: images to aligned faces, two of them compared, a folder searched."""
+"""`pixeldiff faces`: align faces, compare two, search a folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from pixeldiff import image, weights
 from pixeldiff.cli import _json
-from pixeldiff.cli._align import align, face_option
+from pixeldiff.cli._align import FACE, align, face_option
 from pixeldiff.cli._network import Open, complete_model, open_network
-from pixeldiff.cli._options import threads_option
+from pixeldiff.cli._options import INPUT_OUTPUT, GroupedCommand, option, threads_option
 from pixeldiff.cli._progress import show_bars
 from pixeldiff.data.lists import shortened
 from pixeldiff.errors import InputError, UserError
@@ -34,23 +34,26 @@ def faces() -> None:
 
 faces.add_command(align)
 
-model_option = click.option(
+model_option = option(
+    FACE,
+    "-m",
     "--model",
-    metavar="NAME",
+    metavar="NAME|FILE",
     shell_complete=complete_model(TASK),
-    help="A pretrained model or a weights file. [default: the shipped one that is best on LFW]",
+    help="A pretrained model or a weights file. [default: the pretrained one that is best on LFW]",
 )
-threshold_option = click.option(
+threshold_option = option(
+    FACE,
     "--threshold",
     type=click.FloatRange(-1, 1),
     metavar="SCORE",
-    help="From which score on two are the same. [default: the one that is best on LFW]",
+    help="Lowest score of two faces of one person. [default: the one that is best on LFW]",
 )
 
 
 @dataclass(frozen=True)
 class _Threshold:
-    """From which score on two faces are taken for one person's, and what that means."""
+    """The lowest score of two faces of one person, and what it means."""
 
     score: float | None
     meaning: str
@@ -60,12 +63,12 @@ class _Threshold:
 
 
 def _threshold(opened: Open, given: float | None) -> _Threshold:
-    """The user's, or that on the network's card."""
+    """Return the user's threshold, or that on the model card."""
     if given is not None:
         return _Threshold(given, "")
     card = weights.cards().get(opened.name, {}) if opened.path.parent == weights.FOLDER else {}
     if "threshold" not in card:
-        return _Threshold(None, f"{opened.name} has no card that says from which score on; give --threshold")
+        return _Threshold(None, f"the model card of {opened.name} has no threshold; give --threshold")
     return _Threshold(
         card["threshold"],
         f"On LFW {card['true_accepts']:.0f}% of pairs of one person, and {card['false_accepts']:.0f}% of pairs of two, "
@@ -74,7 +77,7 @@ def _threshold(opened: Open, given: float | None) -> _Threshold:
 
 
 def _one_face(opened: Open, aligner: FaceAligner, path: Path) -> Vectors:
-    """The vector of the one face in an image."""
+    """Return the embedding of the one face in an image."""
     pixels = image.read8(path)
     try:
         aligned = aligner(pixels)
@@ -82,14 +85,14 @@ def _one_face(opened: Open, aligner: FaceAligner, path: Path) -> Vectors:
         raise UserError(f"{path}: {error}") from error
     if aligned.rivals and aligner.face is None:
         raise UserError(
-            f"{path} has {aligned.rivals + 1} faces of about the same size; cut it to one, or choose: "
+            f"{path} has {aligned.rivals + 1} faces of about the same size; crop it to one, or choose with "
             f"--face {' or '.join(FACES)}"
         )
     vector: Vectors = opened.network.embed(aligned.image[None])[0]
     return vector
 
 
-@faces.command()
+@faces.command(cls=GroupedCommand)
 @click.argument("first", metavar="A", type=click.Path(path_type=Path))
 @click.argument("second", metavar="B", type=click.Path(path_type=Path))
 @model_option
@@ -108,8 +111,11 @@ def compare(
     json_target: str | None,
     overwrite: bool,
 ) -> None:
-    """Whether the images A and B show the same person: the score (the cosine of their embeddings), and what its
-    threshold means. Wrong often enough; no basis for decisions about people."""
+    """Compare the faces in the images A and B: the score is the cosine of their embeddings.
+
+    Says whether the score reaches the threshold, and what the threshold means. It is often wrong: do not base decisions
+    about people on it.
+    """
     _json.check(json_target, overwrite)
     with open_network(model or weights.best(TASK), TASK, threads) as opened:
         aligner = FaceAligner(face)
@@ -128,26 +134,31 @@ def compare(
             click.echo(limit.meaning)
 
 
-@faces.command()
+@faces.command(cls=GroupedCommand)
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--like", required=True, type=click.Path(path_type=Path), metavar="FILE", help="An image of the face.")
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="How many images to name.")
+@option(
+    INPUT_OUTPUT, "--query", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Image of the face."
+)
+@option(
+    INPUT_OUTPUT, "--top", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Number of images."
+)
 @model_option
 @threshold_option
 @face_option
-@click.option(
+@option(
+    INPUT_OUTPUT,
     "--embeddings",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"Where embeddings are kept. [default: FOLDER{SUFFIX}]",
+    help=f"File of the embeddings. [default: FOLDER{SUFFIX}]",
 )
-@click.option("--rebuild", is_flag=True, help="Make the embeddings anew.")
+@option(INPUT_OUTPUT, "--rebuild", is_flag=True, help="Recompute all embeddings.")
 @threads_option
 @_json.option
 @_json.overwrite
-def find(
+def search(
     folder: Path,
-    like: Path,
+    query: Path,
     top: int,
     threshold: float | None,
     model: str | None,
@@ -158,22 +169,22 @@ def find(
     json_target: str | None,
     overwrite: bool,
 ) -> int:
-    """Images of FOLDER (searched to the bottom) by how much a face in them is like that in --like, best first.
+    """Search FOLDER (recursively) for the face in --query: its images, those with the most similar face first.
 
-    Embeddings are kept beside the folder, so that the next search takes no time; they are personal data: delete the
-    file when you are done. The exit code is 1 if some images cannot be read.
+    The embeddings stay in a file beside the folder, so that the next search takes no time. They are personal data:
+    delete the file when you are done. The exit code is 1 if some images cannot be read.
     """
     _json.check(json_target, overwrite)
     names, closed = _names(folder)
     threads = threads or cores()
     with open_network(model or weights.best(TASK), TASK, 1, threads) as opened:
         aligner = FaceAligner(face)
-        vector = _one_face(opened, aligner, like)
+        vector = _one_face(opened, aligner, query)
         file = embeddings or folder.resolve().with_name(folder.resolve().name + SUFFIX)
         gallery = Gallery(file, opened.name, opened.sha256, opened.network.size)
         new = _update(gallery, folder, names, opened, aligner, threads, rebuild)
         limit = _threshold(opened, threshold)
-    ranked = gallery.rank(vector, [name for name in names if _is_same(folder, name, like)])
+    ranked = gallery.rank(vector, [name for name in names if _is_query(folder, name, query)])
     results = [
         {"input": str(folder / name), "score": round(score, 4), "same": limit.same(score)}
         for score, name in ranked[:top]
@@ -181,7 +192,7 @@ def find(
     failed = [{"input": name, "error": why} for name, why in closed.items()]
     failed += [{"input": str(folder / name), "error": why} for name, why in gallery.failed().items()]
     more = {"model": opened.name, "threshold": limit.score, "images": len(names), "new": new, "embeddings": str(file)}
-    _json.write(json_target, "faces find", results, failed, overwrite, **more)
+    _json.write(json_target, "faces search", results, failed, overwrite, **more)
     if json_target != _json.STDOUT:
         _tell(results, [score for score, _ in ranked], limit)
     return _tell_failures(failed, len(names))
@@ -190,7 +201,9 @@ def find(
 def _names(folder: Path) -> tuple[list[str], dict[str, str]]:
     """List the images below a folder, and the folders that cannot be read, each with the reason."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; give one with images" if folder.exists() else f"no folder {folder}")
+        raise UserError(
+            f"{folder} is not a folder; give a folder of images" if folder.exists() else f"no folder {folder}"
+        )
     start = 0 if folder == Path(".") else len(os.path.join(folder, ""))
     closed: dict[str, str] = {}
     found = [str(path)[start:] for path in search_folder(folder, None, closed) if path.suffix.lower() in image.SUFFIXES]
@@ -209,7 +222,7 @@ def _update(
     threads: int,
     rebuild: bool,
 ) -> int:
-    """The embeddings of all images, with a bar for those that are new; how many were."""
+    """Embed the images that are new, with a progress bar; return how many were."""
     if rebuild:
         gallery.check_foreign()
     else:
@@ -227,7 +240,7 @@ def _update(
     if not new:
         return 0
     if any(_size(folder / name) not in (SIZE, None) for name in new):
-        aligner.open()  # what is not installed is told before the work
+        aligner.open()  # raises if it is not installed
     with show_bars() as bars:
         bar = bars.add_task("images", total=len(new))
         gallery.add(folder, new, embed, threads, lambda done: bars.advance(bar, done))
@@ -238,13 +251,13 @@ def _size(path: Path) -> tuple[int, int] | None:
     try:
         return image.stored_size(path)
     except UserError:
-        return None  # told when it is read
+        return None  # an error when it is read
 
 
-def _is_same(folder: Path, name: str, like: Path) -> bool:
-    """The image that is searched for may lie in the folder itself."""
+def _is_query(folder: Path, name: str, query: Path) -> bool:
+    """Return whether an image of the folder is the query itself."""
     path = os.path.join(folder, name)
-    return os.path.basename(name) == like.name and os.path.exists(path) and os.path.samefile(path, like)
+    return os.path.basename(name) == query.name and os.path.exists(path) and os.path.samefile(path, query)
 
 
 def _tell(results: Sequence[dict[str, Any]], scores: Sequence[float], limit: _Threshold) -> None:

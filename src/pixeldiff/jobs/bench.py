@@ -1,7 +1,7 @@
-"""What a network costs on this machine: latency, throughput of a folder, peak memory.
+"""Latency, throughput on a folder and peak memory of a network on this machine.
 
-Baselines that are compared run in turns, in short blocks, so that other load on the machine meets all of them alike;
-the first run of a block is not counted.
+Networks that are compared run in turns, in short blocks, so that other load on the machine slows all of them alike. The
+first run of a block is not counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,52 +49,43 @@ def synthetic_image(height: int, width: int, seed: int = 0) -> ImageArray:
     return np.clip(coarse + rng.normal(0, 6, coarse.shape), 0, 255).astype(np.uint8)
 
 
-def measure_edges(
-    path: Path, threads: int, images: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
-) -> dict[str, Any]:
-    """Figures of an edge network, timed in turns with `others`."""
+def measure_edges(path: Path, threads: int, images: Path | None = None) -> dict[str, Any]:
+    """Measure an edge network."""
     network = EdgeNetwork(path, threads)
-    baselines = {"runtime": network_of(network), **others}
     sizes = {f"{width}x{height}": (height, width) for height, width in (SIZES[1], LARGE)}
     return {
-        "latency": {f"{w}x{h}": latencies(baselines, _batch(network, (h, w))) for h, w in SIZES},
+        "latency": {f"{w}x{h}": latency(network_of(network), _batch(network, (h, w))) for h, w in SIZES},
         "throughput": throughput(path, threads, images),
         "peak_memory_mb": {name: peak_memory_mb(path, threads, size) for name, size in sizes.items()},
     }
 
 
-def measure_classes(
-    path: Path, threads: int, images: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
-) -> dict[str, Any]:
+def measure_classes(path: Path, threads: int, images: Path | None = None) -> dict[str, Any]:
     """Latency of a classifier on one image of its own size."""
     network = Classifier(path, threads)
-    return _packed_latency(network.file, network.run, others)
+    return _packed_latency(network.file, network.run)
 
 
-def measure_faces(
-    path: Path, threads: int, images: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
-) -> dict[str, Any]:
+def measure_faces(path: Path, threads: int, images: Path | None = None) -> dict[str, Any]:
     """Latency of a network for faces on one aligned image, without its mirror image."""
     network = FaceEmbedder(path, threads)
-    return _packed_latency(network.file, network.run, others)
+    return _packed_latency(network.file, network.run)
 
 
-def _packed_latency(file: PackedFile, run: Network, others: Mapping[str, Network]) -> dict[str, Any]:
+def _packed_latency(file: PackedFile, run: Network) -> dict[str, Any]:
     height, width = file.preprocessing.size
     batch = file.preprocessing.normalize(synthetic_image(height, width)[None])
-    return {"latency": {f"{width}x{height}": latencies({"runtime": run, **others}, batch)}}
+    return {"latency": {f"{width}x{height}": latency(run, batch)}}
 
 
-def measure_objects(
-    path: Path, threads: int, images: Path | None = None, others: Mapping[str, Network] = MappingProxyType({})
-) -> dict[str, Any]:
+def measure_objects(path: Path, threads: int, images: Path | None = None) -> dict[str, Any]:
     """Latency of a detector on one image of its own size, 4:3."""
     detector = ObjectDetector(path, threads)
     batch, _ = detector.prepare(synthetic_image(3 * detector.size // 4, detector.size))
-    return {"latency": {f"{batch.shape[3]}x{batch.shape[2]}": latencies({"runtime": detector.run, **others}, batch)}}
+    return {"latency": {f"{batch.shape[3]}x{batch.shape[2]}": latency(detector.run, batch)}}
 
 
-MEASURES: dict[str, Callable[[Path, int, Path | None, Mapping[str, Network]], dict[str, Any]]] = {
+MEASURES: dict[str, Callable[[Path, int, Path | None], dict[str, Any]]] = {
     "edges": measure_edges,
     "classes": measure_classes,
     "faces": measure_faces,
@@ -109,6 +99,11 @@ def _batch(network: EdgeNetwork, size: tuple[int, int]) -> FloatMap:
 
 def network_of(network: EdgeNetwork) -> Network:
     return network.backend.run
+
+
+def latency(network: Network, batch: FloatMap) -> dict[str, float]:
+    """Return the milliseconds per run of a network on one batch: median, and the range of the middle 80%."""
+    return latencies({"": network}, batch)[""]
 
 
 def latencies(baselines: Mapping[str, Network], batch: FloatMap) -> dict[str, dict[str, float]]:

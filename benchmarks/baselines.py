@@ -1,10 +1,15 @@
-"""What `pixeldiff bench` compares the runtime with when torch is there: the torch network, and a plain ONNX export.
+"""Latency of edge networks beside an unfused torch network and a plain ONNX export, run in turns on the same batches.
 
-Speed does not depend on the weights: a network that is not shipped is measured with random ones.
+    python benchmarks/baselines.py [MODEL ...] > figures.json
+
+Speed does not depend on the weights: the baselines have random ones.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,13 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pixeldiff import image, machine
 from pixeldiff.export.onnx import OPSET
+from pixeldiff.inference.edges import EdgeNetwork
 from pixeldiff.inference.onnx_session import open_session
-from pixeldiff.models import create_model, list_models
+from pixeldiff.jobs.bench import SIZES, latencies, network_of, synthetic_image
+from pixeldiff.models import create_model
 from pixeldiff.models.pidinet import PiDiNet
-from pixeldiff.models.saving import save_model
 from pixeldiff.nn.layers import fuse
-from pixeldiff.weights import canonical_name, cards
 
 
 class _Probabilities(nn.Module):
@@ -46,10 +52,9 @@ class TorchNetwork:
 
 
 def baselines(name: str, threads: int, folder: Path) -> dict[str, Any]:
-    """What else runs the edge network of that name, each taking a normalized batch; nothing for other words."""
-    key = canonical_name(name)
-    if key not in list_models() or not isinstance(model := create_model(key), PiDiNet):
-        return {}
+    """Return what else runs the edge network of that name, each taking a normalized batch."""
+    model = create_model(name)
+    assert isinstance(model, PiDiNet)
     _write_plain(model, folder / "plain.onnx")
     session = open_session(folder / "plain.onnx", threads, None)
     return {
@@ -75,33 +80,24 @@ def _write_plain(model: PiDiNet, path: Path) -> None:
         )
 
 
-def write_random(name: str, folder: Path) -> Path | None:
-    """A weights file of the network of that name, if torch knows it and it is not shipped."""
-    key = canonical_name(name)
-    if key in cards() or key not in list_models():
-        return None
-    path = folder / f"{key}.safetensors"
-    save_model(
-        calibrate_batch_norm(create_model(key)),
-        path,
-        {"license": "Apache-2.0", "note": "random weights, for timing only"},
-    )
-    return path
+def measure(name: str, threads: int) -> dict[str, Any]:
+    """Time a pretrained model and its baselines in turns, at each size."""
+    network = EdgeNetwork(name, threads)
+    with tempfile.TemporaryDirectory() as folder:
+        networks = {"runtime": network_of(network), **baselines(name, threads, Path(folder))}
+        sizes = {f"{width}x{height}": synthetic_image(height, width) for height, width in SIZES}
+        return {
+            size: latencies(networks, image.normalize(pixels, network.mean, network.std)[None])
+            for size, pixels in sizes.items()
+        }
 
 
-def calibrate_batch_norm(model: nn.Module) -> nn.Module:
-    """A network of random weights whose batch norms have seen something: else the numbers of a deep one grow without
-    bounds, and no export would agree with it."""
-    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
-    before = [layer.momentum for layer in norms]
-    for layer in norms:
-        layer.momentum = None  # the mean of all batches
-    with torch.no_grad():
-        model.train()(torch.randn(4, 3, 96, 96, generator=torch.Generator().manual_seed(0)))
-    for layer, momentum in zip(norms, before, strict=True):
-        layer.momentum = momentum
-    return model.eval()
+def main() -> None:
+    threads = machine.cores()
+    figures = {name: measure(name, threads) for name in sys.argv[1:] or ["tiny"]}
+    machine_is = machine.describe(threads, Path(__file__)) | {"torch": torch.__version__}
+    print(json.dumps({"machine": machine_is, "latency": figures}, indent=1))
 
 
-def torch_version() -> str:
-    return torch.__version__
+if __name__ == "__main__":
+    main()
