@@ -108,8 +108,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(error.format_message())
         code = 0
     except click.NoSuchOption as error:
-        hints = f"; hint: {' or '.join(error.possibilities)}" if error.possibilities else ""
-        code = _say(f"no such option {error.option_name}{hints}")
+        close = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, 0.7)
+        code = _say(f"no such option {error.option_name}" + "".join(f"; hint: {name}" for name in close))
     except click.ClickException as error:
         code = _say(error.format_message())
     except UserError as error:
