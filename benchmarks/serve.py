@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--slow", type=int, help="so many slow clients instead")
     parser.add_argument("--photo", action="store_true", help="a photo of 12 megapixels instead")
     arguments = parser.parse_args()
-    command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--weights", arguments.weights]
+    command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--model", arguments.weights]
     plain = not (arguments.malformed or arguments.slow or arguments.photo)
     expected = command_line_results(arguments.weights) if plain else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

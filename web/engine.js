@@ -3,7 +3,7 @@
 // The interface is that of src/pixeldiff/serve/page/engine.js.
 import { inputSize, reduce } from "../src/pixeldiff/serve/page/maps.js";
 
-export const promise = "Edges of an image, found on your own machine. Nothing is uploaded.";
+export const promise = "Edges of an image, detected on your machine. Nothing is uploaded.";
 export const canVector = false;
 
 const MOST_PIXELS = 16e6; // for the network: what a browser's memory bears
@@ -37,12 +37,12 @@ export async function edges(blob, { model, nms, max_size }, bitmap) {
   const { width, height } = bitmap;
   const [rows, columns] = inputSize(height, width, max_size);
   if (rows * columns > MOST_PIXELS) {
-    throw new Error(`a browser's memory is enough for ${MOST_PIXELS / 1e6} megapixels; let the network see less`);
+    throw new Error(`a browser's memory is enough for ${MOST_PIXELS / 1e6} megapixels; detect at a smaller size`);
   }
   let pixels = pixelsOf(bitmap);
   if (rows !== height || columns !== width) pixels = reduce(pixels, height, width, rows, columns);
   const map = await ran({ model, pixels, rows, columns, height, width, nms });
-  return { width, height, map, seen: [columns, rows] };
+  return { width, height, map, inputSize: [columns, rows] };
 }
 
 function ran(job) {

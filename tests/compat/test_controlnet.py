@@ -161,17 +161,17 @@ def test_scribble_thickens_a_line():
 
 
 def test_names_of_hub_repositories_and_mistakes(tmp_path, edge_weights, detector, photo):
-    from pixeldiff.compat.controlnet import _weights
+    from pixeldiff.compat.controlnet import _find_weights
 
     with pytest.warns(UserWarning, match="nothing is downloaded"):
-        assert _weights("someone/Annotators", None) == "tiny"
+        assert _find_weights("someone/Annotators", None) == "tiny"
     (tmp_path / "a.safetensors").write_bytes(edge_weights.read_bytes())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert PidiNetDetector.from_pretrained(tmp_path).to("cuda").network.name == "small-random"
-    with pytest.raises(UserError, match="preprocess is one of"):
+    with pytest.raises(UserError, match="invalid preprocess"):
         PidiNetDetector.from_pretrained(edge_weights, preprocess="bgr")
-    with pytest.raises(UserError, match="output_type"):
+    with pytest.raises(UserError, match="invalid output_type"):
         detector(photo, output_type="cv2")
     for wrong in (0, "512", float("nan"), float("inf")):
         with pytest.raises(UserError, match="resolution"):

@@ -180,7 +180,7 @@ def photo(tmp_path, rng):
 def server(edge_weights):
     """The address of `pixeldiff serve`."""
     pytest.importorskip("fastapi")
-    command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--weights", str(edge_weights)]
+    command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--model", str(edge_weights)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     yield child.stdout.readline().strip() + "/"
     child.terminate()
@@ -260,7 +260,7 @@ def test_a_dropped_image_gives_the_same_map(mode, request, photo, edge_weights, 
     found, message = shown(address, photo, tmp_path, max_size="512", nms=True)
     close = np.abs(found - 255 * detector(photo, max_size=512, nms=True)) <= 2
     assert np.mean(close) >= 0.999  # another rounding before can move a crest
-    assert "reduced to 512 × 380" in message
+    assert "shrunk to 512 × 380" in message
     found, _ = shown(address, photo, tmp_path, nms=True, threshold="40")
     lines = detector(photo, nms=True, threshold=0.4)
     assert np.mean(found == 255 * lines) >= 0.999
@@ -289,7 +289,7 @@ def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_weights, rn
     photo.save(tmp_path / "photo.jpg", quality=95, subsampling=0)
     found, message = shown(static, tmp_path / "photo.jpg", tmp_path)
     assert "4000 × 3000" in message
-    assert "reduced to 800 × 600" in message
+    assert "shrunk to 800 × 600" in message
     expected = 255 * EdgeDetector(edge_weights)(tmp_path / "photo.jpg")
     assert np.mean(np.abs(found - expected) <= 2) >= 0.999
 

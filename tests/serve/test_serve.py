@@ -164,7 +164,7 @@ def test_the_first_file_of_a_form_counts(disposition, client, image):
         (2_000_000 * b"--a b\r\n", "not a form"),
         (b"--a b\r\n" + 5_000_000 * b"\r\n--a", "not a form"),
         (b"--a b\r\nX: " + bytes(30_000_000), "not a form"),
-        (part(b'Content-Disposition: form-data; filename="p.png"', b"")[:-2], "cut short"),
+        (part(b'Content-Disposition: form-data; filename="p.png"', b"")[:-2], "truncated"),
         (part(b'Content-Disposition: form-data; filename="p.png"', b"") + b"--a b--", "empty"),
         (FIELD + b"--a b--\r\n", "holds no file"),
     ],
@@ -288,19 +288,19 @@ def test_the_command_says_what_is_wrong(edge_weights, tmp_path, capsys, monkeypa
         assert stop.value.code == 2
         return capsys.readouterr().err
 
-    assert "no weights file" in failed("--weights", tmp_path / "x.safetensors")
+    assert "no weights file" in failed("--model", tmp_path / "x.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(edge_weights.read_bytes()[:1000])
-    assert "cut.safetensors" in failed("--weights", tmp_path / "cut.safetensors")
+    assert "cut.safetensors" in failed("--model", tmp_path / "cut.safetensors")
     (tmp_path / "other").mkdir()
     twin = tmp_path / "other" / edge_weights.name
     twin.write_bytes(edge_weights.read_bytes())
-    assert "would both be called" in failed("--weights", edge_weights, "--weights", twin)
+    assert "would both be called" in failed("--model", edge_weights, "--model", twin)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert "cannot listen" in failed("--weights", edge_weights, "--port", taken.getsockname()[1])
+        assert "cannot listen" in failed("--model", edge_weights, "--port", taken.getsockname()[1])
     monkeypatch.setattr(serving, "shipped", dict)
-    assert "no networks to serve" in failed()
+    assert "no models to serve" in failed()
 
 
 def test_uploads_that_never_end_take_no_place(edge_weights, image):
@@ -330,7 +330,7 @@ def test_uploads_that_never_end_take_no_place(edge_weights, image):
 
 
 def test_unfinished_uploads_share_a_room(monkeypatch):
-    monkeypatch.setattr(uploads, "ROOM_BYTES", 5000)
+    monkeypatch.setattr(uploads, "BUDGET_BYTES", 5000)
     monkeypatch.setattr(uploads, "SMALL_BYTES", 100)
     room = uploads.UploadBudget()
 
@@ -340,7 +340,7 @@ def test_unfinished_uploads_share_a_room(monkeypatch):
 
     async def first():
         yield bytes(4500)
-        with pytest.raises(uploads.RequestError, match="many large uploads"):
+        with pytest.raises(uploads.RequestError, match="too many large uploads"):
             await uploads.read_body(body(bytes(400), bytes(400)), None, room)
         assert await uploads.read_body(body(bytes(90)), None, room) == bytes(90)
         assert room.held == 4500
@@ -410,7 +410,7 @@ def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_weights, monke
 
 
 def test_an_answer_that_nobody_takes_is_dropped(edge_weights, monkeypatch):
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "RESPONSE_SECONDS", 0.2)
     monkeypatch.setattr(serving.JobQueue, "work", lambda *_: (bytes(10**8), "1x1"))
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")
@@ -420,7 +420,7 @@ def test_an_answer_that_nobody_takes_is_dropped(edge_weights, monkeypatch):
 
 
 def test_an_answer_that_is_taken_is_whole(edge_weights, monkeypatch):
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 20)
+    monkeypatch.setattr(connections, "RESPONSE_SECONDS", 20)
     monkeypatch.setattr(serving.JobQueue, "work", lambda *_: (bytes(10**8), "1x1"))
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
@@ -448,7 +448,7 @@ def test_the_command_warns_of_others_and_knows_its_names(host, edge_weights, mon
     apps = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: [apps.append(self.config.app), sockets[0].close()])
     with pytest.raises(SystemExit) as stop:
-        cli.main(["serve", "--host", host, "--port", "0", "--weights", str(edge_weights)])
+        cli.main(["serve", "--host", host, "--port", "0", "--model", str(edge_weights)])
     assert stop.value.code == 0
     assert ("no password" in capsys.readouterr().err) == (host == "0.0.0.0")
     status = TestClient(apps[0]).get("/healthz", headers={"Host": "evil.example"}).status_code

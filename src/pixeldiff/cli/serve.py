@@ -1,4 +1,4 @@
-"""`pixeldiff serve`: the web page and its API on this machine."""
+"""`pixeldiff serve`: serve the web page and its API from this machine."""
 
 from __future__ import annotations
 
@@ -10,24 +10,37 @@ from pathlib import Path
 import click
 
 from pixeldiff.cli._network import Open, open_network
-from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.errors import InputError, MissingExtra, OutputError
 from pixeldiff.inference.edges import TASK
 from pixeldiff.machine import cores
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option(
-    "--threads", type=click.IntRange(1, 1024), metavar="N", help="Cores to use, one for each image. [default: all]"
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 accepts other machines."
 )
-@click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, help="Requests that may wait.")
-@click.option("--weights", type=click.Path(path_type=Path), multiple=True, help="A weights file to offer first.")
-@click.option("--cors", metavar="ORIGIN", multiple=True, help="Let pages of this origin use the API.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Number of threads, one per image. [default: all cores]",
+)
+@click.option(
+    "--queue", type=click.IntRange(min=0), default=64, show_default=True, help="Number of requests that may wait."
+)
+@click.option("-m", "--model", "models", metavar="NAME|FILE", multiple=True, help="Model to offer first; repeatable.")
+@click.option("--cors", metavar="ORIGIN", multiple=True, help="Site whose pages may use the API; repeatable.")
 def serve(
-    host: str, port: int, threads: int | None, queue: int, weights: tuple[Path, ...], cors: tuple[str, ...]
+    host: str, port: int, threads: int | None, queue: int, models: tuple[str, ...], cors: tuple[str, ...]
 ) -> None:
-    """Serve a page that finds edges, and POST /api/edges for programs. Stop it with Ctrl-C."""
+    """Serve a web page that detects edges, and POST /api/edges for programs. Stop it with Ctrl-C."""
     try:
         import uvicorn
 
@@ -38,34 +51,36 @@ def serve(
     name = f"[{host}]" if ":" in host else host
     local = _is_local(host)
     with ExitStack() as exported:
-        models = _offered(weights, exported)
-        models |= {name: path for name, path in shipped().items() if name not in models}
-        if not models:
-            raise UserError("no networks to serve; give one with --weights")
+        files = _open_models(models, exported)
+        files |= {name: path for name, path in shipped().items() if name not in files}
+        if not files:
+            raise InputError("no models to serve; give one with --model")
         hosts = tuple(dict.fromkeys((*LOOPBACK, name))) if local else ()
-        app = create_app(models, threads or cores(), 1, queue, cors, hosts)
+        app = create_app(files, threads or cores(), 1, queue, cors, hosts)
         listener = _listen(host, port)
         if not local:
-            click.echo(f"{host}: whoever reaches this machine can use the server; there is no password.", err=True)
+            click.echo(
+                f"warning: {host}: everyone who reaches this machine can use the server; there is no password", err=True
+            )
         click.echo(f"http://{name}:{listener.getsockname()[1]}")
         uvicorn.Server(configured(app)).run(sockets=[listener])
 
 
-def _offered(files: tuple[Path, ...], exported: ExitStack) -> dict[str, Path]:
-    """The files that run of the networks that were given, by name; each is opened once."""
+def _open_models(models: tuple[str, ...], exported: ExitStack) -> dict[str, Path]:
+    """Return the files to run of these models, by name; each is opened once to report a corrupt file now."""
     named: dict[str, Open] = {}
-    for path in files:
-        opened = exported.enter_context(open_network(path, TASK))  # a damaged file is told now, not to each client
+    for model in models:
+        opened = exported.enter_context(open_network(model, TASK))
         if opened.name in named:
-            raise UserError(
-                f"{named[opened.name].path} and {path} would both be called {opened.name}; rename one of them"
+            raise InputError(
+                f"{named[opened.name].path} and {model} would both be called {opened.name}; rename one of them"
             )
         named[opened.name] = opened
     return {name: opened.runs for name, opened in named.items()}
 
 
 def _is_local(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Return whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -77,7 +92,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen()  # before the address is told: who connects at once is served
+        listener.listen()  # before the address is printed, so that a client may connect at once
     except OSError as error:
-        raise UserError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
+        raise OutputError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from error
     return listener

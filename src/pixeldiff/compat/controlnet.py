@@ -1,12 +1,12 @@
-"""PidiNetDetector: the class that image-generation tools call, on EdgeDetector. No torch.
+"""PidiNetDetector: the class that image-generation tools call, without torch.
 
     detector = PidiNetDetector.from_pretrained("tiny")
     lines = detector(image, detect_resolution=512, image_resolution=512, safe=True)
 
-It takes what PidiNetDetector of controlnet_aux 0.0.10 takes. That one feeds the network BGR / 255 without
-normalization, changes the image's size and takes one at a time. Here the image is prepared as the network was
-trained, keeps its size unless a resolution is asked for, and may be a list. `preprocess="controlnet"` gives the old
-maps, for generators trained on such.
+It takes the arguments of PidiNetDetector of controlnet_aux 0.0.10. That class feeds the network BGR / 255 without
+normalization, changes the image's size and takes one image at a time. This one prepares the image as the network was
+trained, keeps its size unless a resolution is given, and takes lists. `preprocess="controlnet"` gives the old maps, for
+generators trained on them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from PIL import Image
 from pixeldiff import image as images
 from pixeldiff import weights
 from pixeldiff.edgemap import to_8_bit
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.image import FloatMap, ImageArray
 from pixeldiff.inference.edges import DEFAULT, TASK, EdgeNetwork, EdgeResult, Look, detect_batch
 from pixeldiff.inference.sizes import DEFAULT_SIZE
@@ -35,11 +35,11 @@ _SCRIBBLE_BLUR = 3.0  # standard deviation in pixels, before and after the lines
 
 
 class PidiNetDetector:
-    """Edge maps in the manner of the ControlNet preprocessors. One object may be kept and called from anywhere."""
+    """Detect edges as the ControlNet preprocessors do. One object may be called from several threads."""
 
     def __init__(self, network: EdgeNetwork, preprocess: str = "correct") -> None:
         if preprocess not in PREPROCESS:
-            raise UserError(f"preprocess is one of {', '.join(PREPROCESS)}, not {preprocess!r}")
+            raise InputError(f"invalid preprocess {preprocess!r}; expected {' or '.join(PREPROCESS)}")
         self.network = network
         self.preprocess = preprocess
 
@@ -53,15 +53,15 @@ class PidiNetDetector:
         *,
         preprocess: str = "correct",
     ) -> PidiNetDetector:
-        """A pretrained model's name, a weights file, or a folder with one (`filename` says which).
+        """Open a pretrained model by name, a weights file, or a folder with one (`filename` says which).
 
-        The name of a hub repository stands for the shipped `tiny`; nothing is ever downloaded, whatever `cache_dir` and
-        `local_files_only` say.
+        The name of a hub repository opens the pretrained `tiny`. Nothing is ever downloaded; `cache_dir` and
+        `local_files_only` have no effect.
         """
-        return cls(EdgeNetwork(_weights(pretrained_model_or_path, filename)), preprocess)
+        return cls(EdgeNetwork(_find_weights(pretrained_model_or_path, filename)), preprocess)
 
     def to(self, device: Any) -> PidiNetDetector:
-        """For callers that move models about; this one runs on the CPU."""
+        """Return the detector itself, for callers that move models to a device; it runs on the CPU."""
         return self
 
     def __call__(
@@ -77,22 +77,28 @@ class PidiNetDetector:
         max_size: int | EllipsisType | None = ...,
         **others: Any,
     ) -> Any:
-        """White edges on black, RGB, for an image (Pillow, array or path), or a list of them for a list.
+        """Draw white edges on black, RGB, of an image (Pillow, array or path); a list gives a list.
 
-        `detect_resolution` scales the shorter side for the network, `image_resolution` that of the result, both to
-        multiples of 64; without them the sizes stay. `max_size` is the longer side at which the network runs, as
-        EdgeDetector takes it; `detect_resolution` alone sets no limit. `apply_filter` makes the map black and white
-        at one half, then `safe` rounds it to three levels, `scribble` draws strong lines as if with a pen.
-        `output_type` is "pil" or "np", in older programs `return_pil`. Other keywords change nothing.
+        Args:
+            input_image: an image or a list of images.
+            detect_resolution: shorter side of the image for the network; both sides become multiples of 64.
+            image_resolution: shorter side of the result; both sides become multiples of 64.
+            safe: round the map to three levels.
+            output_type: "pil" or "np"; older programs give `return_pil`.
+            scribble: draw strong lines as if with a pen.
+            apply_filter: make the map black and white at one half, before `safe`.
+            max_size: longer side at which the network runs, as for EdgeDetector; `detect_resolution` alone sets no
+                limit.
+            others: keywords without effect; a warning names them.
         """
         as_pil = _wants_pil(output_type, others)
-        many = list(input_image) if isinstance(input_image, list | tuple) else [input_image]
-        loaded = [images.as_8_bit(images.load(_as_levels(one))) for one in many]
-        seen = [_scaled(one, detect_resolution) for one in loaded]
+        batch = list(input_image) if isinstance(input_image, list | tuple) else [input_image]
+        loaded = [images.as_8_bit(images.load(_as_levels(image))) for image in batch]
+        scaled = [_scaled(image, detect_resolution) for image in loaded]
         if max_size is ...:
             max_size = None if detect_resolution is not None else DEFAULT_SIZE
         results = []
-        for source, result in zip(loaded, self.detect(seen, Look(max_size)), strict=True):
+        for source, result in zip(loaded, self.detect(scaled, Look(max_size)), strict=True):
             drawn = _styled(result.edges, _scaled_size(source, image_resolution), safe, scribble, apply_filter)
             results.append(Image.fromarray(drawn) if as_pil else drawn)
         return results if isinstance(input_image, list | tuple) else results[0]
@@ -107,13 +113,13 @@ class PidiNetDetector:
             return image
         if image.dtype == np.uint8:
             image = image / np.float32(255)
-        # The network will take away the mean and divide by the deviation; what the network sees is then BGR / 255.
+        # The network subtracts the mean and divides by the deviation; its input is then BGR / 255.
         mean, std = (np.array(v, np.float32) for v in (self.network.mean, self.network.std))
         return image[..., ::-1] * std + mean
 
 
 def _wants_pil(output_type: str | bool, others: dict[str, Any]) -> bool:
-    """Whether a Pillow image is wanted, also in the words of older programs; keywords without effect are told."""
+    """Return whether the result is a Pillow image; warn of older spellings and keywords without effect."""
     if "return_pil" in others:
         output_type = bool(others.pop("return_pil"))
     if isinstance(output_type, bool):
@@ -123,37 +129,38 @@ def _wants_pil(output_type: str | bool, others: dict[str, Any]) -> bool:
     if others:
         warnings.warn(f"keywords without effect here: {', '.join(others)}", stacklevel=3)
     if output_type not in ("pil", "np"):
-        raise UserError(f'output_type is "pil" or "np", not {output_type!r}')
+        raise InputError(f'invalid output_type {output_type!r}; expected "pil" or "np"')
     return output_type == "pil"
 
 
-def _as_levels(given: Any) -> Any:
-    """Wide whole numbers from 0 to 255, which numpy makes of lists, are levels; all else is what `image` says it is."""
-    if not isinstance(given, np.ndarray) or given.dtype.kind not in "iu" or given.dtype.str[1:] in ("u1", "u2"):
-        return given
-    return given.astype(np.uint8) if given.size and given.min() >= 0 and given.max() <= 255 else given
+def _as_levels(image: Any) -> Any:
+    """Convert wide integers from 0 to 255, which numpy makes of lists, to uint8; leave all else to `image.load`."""
+    if not isinstance(image, np.ndarray) or image.dtype.kind not in "iu" or image.dtype.str[1:] in ("u1", "u2"):
+        return image
+    return image.astype(np.uint8) if image.size and image.min() >= 0 and image.max() <= 255 else image
 
 
-def _weights(given: str | os.PathLike[str], filename: str | None) -> str | os.PathLike[str]:
-    path, suffixes = Path(given), weights.suffixes(TASK)
+def _find_weights(name: str | os.PathLike[str], filename: str | None) -> str | os.PathLike[str]:
+    """Return what EdgeNetwork opens for a name: a folder's weights file, or the default for a hub repository."""
+    path, suffixes = Path(name), weights.suffixes(TASK)
     if path.is_dir():
-        found = [path / filename] if filename else sorted(one for one in path.iterdir() if one.suffix in suffixes)
-        if len(found) != 1:
-            raise UserError(f"{path} holds {len(found)} {' or '.join(suffixes)} files; say which with filename")
-        return found[0]
-    if "/" in os.fspath(given) and not path.exists() and path.suffix not in suffixes:
-        warnings.warn(f"nothing is downloaded: the shipped {DEFAULT!r} stands in for {given}", stacklevel=3)
+        files = [path / filename] if filename else sorted(file for file in path.iterdir() if file.suffix in suffixes)
+        if len(files) != 1:
+            raise InputError(f"{path} holds {len(files)} {' or '.join(suffixes)} files; choose one with filename")
+        return files[0]
+    if "/" in os.fspath(name) and not path.exists() and path.suffix not in suffixes:
+        warnings.warn(f"nothing is downloaded: opened the pretrained {DEFAULT!r} instead of {name}", stacklevel=3)
         return DEFAULT
-    return given
+    return name
 
 
 def _scaled_size(image: ImageArray, resolution: int | None) -> tuple[int, int]:
-    """Height and width with the shorter side at `resolution`, both multiples of 64; or as they are."""
+    """Return height and width with the shorter side at `resolution`, both multiples of 64; None keeps them."""
     height, width = image.shape[:2]
     if resolution is None:
         return height, width
     if not isinstance(resolution, int | float | np.number) or not 1 <= resolution < float("inf"):
-        raise UserError(f"a resolution is the shorter side in pixels, at least 1, not {resolution!r}")
+        raise InputError(f"invalid resolution {resolution!r}; expected the shorter side in pixels, at least 1")
     factor = resolution / min(height, width)
     return max(1, round(height * factor / _GRID)) * _GRID, max(1, round(width * factor / _GRID)) * _GRID
 
@@ -169,7 +176,7 @@ def _scaled(image: ImageArray, resolution: int | None) -> ImageArray:
 def _styled(
     edges: FloatMap, size: tuple[int, int], safe: bool, scribble: bool, apply_filter: bool
 ) -> NDArray[np.uint8]:
-    """The finished drawing, H x W x 3."""
+    """Draw a map in a style, H x W x 3."""
     if apply_filter:
         edges = (edges > 0.5).astype(np.float32)
     if safe:
@@ -183,7 +190,7 @@ def _styled(
 
 
 def _pen(drawn: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Ridges above one half of the blurred drawing, with a stroke that reaches 6 pixels beyond them."""
+    """Draw the ridges of the blurred drawing above one half, with a stroke that reaches 6 pixels beyond them."""
     soft = _blurred(drawn.astype(np.float32))
     around = np.pad(soft, 1, mode="edge")
     height, width = soft.shape
@@ -201,7 +208,7 @@ def _pen(drawn: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _blurred(plane: FloatMap) -> FloatMap:
-    """A Gaussian of _SCRIBBLE_BLUR pixels, borders reflected."""
+    """Apply a Gaussian of _SCRIBBLE_BLUR pixels, with reflect padding."""
     reach = round(3 * _SCRIBBLE_BLUR)
     taps = np.exp(-0.5 * (np.arange(-reach, reach + 1) / _SCRIBBLE_BLUR) ** 2)
     taps = (taps / taps.sum()).astype(np.float32)

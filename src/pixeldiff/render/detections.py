@@ -1,4 +1,4 @@
-"""Boxes drawn on an image: a color per class, lines and letters as thick as the image asks for."""
+"""Detections drawn on an image: a color per class, lines and letters that scale with the image."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ _LINE, _LETTER = 1 / 220, 1 / 32  # of the mean side
 
 
 def color_of(label: int) -> Color:
-    """Bright ones, of which neighbors differ; the same class has the same color in every image."""
+    """Return the color of a class: bright, different for neighboring labels, the same in every image."""
     lightness = (0.62, 0.5, 0.7)[label % 3]
     red, green, blue = colorsys.hls_to_rgb(label * _GOLDEN % 1.0, lightness, 1.0)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
-def draw(image: ImageArray, found: Detections, names: Sequence[str]) -> NDArray[np.uint8]:
-    """A copy of the image with the boxes, their names and scores in percent; the best ones on top."""
+def draw(image: ImageArray, detections: Detections, names: Sequence[str]) -> NDArray[np.uint8]:
+    """Draw boxes with names and scores in percent on a copy of the image, the best ones on top."""
     canvas = Image.fromarray(as_8_bit(image)).copy()
     pen = ImageDraw.Draw(canvas)
     side = (canvas.width * canvas.height) ** 0.5
     line = max(2, round(side * _LINE))
     font = ImageFont.load_default(max(10.0, side * _LETTER))
-    for index in np.argsort(found.scores, kind="stable"):
-        label = int(found.labels[index])
-        left, top, right, bottom = (round(float(v)) for v in found.boxes[index])
+    for index in np.argsort(detections.scores, kind="stable"):
+        label = int(detections.labels[index])
+        left, top, right, bottom = (round(float(v)) for v in detections.boxes[index])
         right, bottom = max(right - 1, left), max(bottom - 1, top)
         color = color_of(label)
         pen.rectangle((left, top, right, bottom), outline=color, width=line)
-        _tag(pen, f"{names[label]} {100 * float(found.scores[index]):.0f} %", (left, top), color, font, canvas.size)
+        _tag(
+            pen, f"{names[label]} {100 * float(detections.scores[index]):.0f} %", (left, top), color, font, canvas.size
+        )
     return np.asarray(canvas)
 
 
 def _tag(
     pen: ImageDraw.ImageDraw, text: str, corner: tuple[int, int], color: Color, font: object, size: tuple[int, int]
 ) -> None:
-    """The words above a box's corner, or inside of it where there is no room; never beyond the image."""
+    """Write text above the corner of a box, or inside the box if there is no space; never outside the image."""
     pad = 2
     _, _, right, bottom = pen.textbbox((0, 0), text, font=font)  # type: ignore[arg-type]
     width, height = round(right) + 2 * pad, round(bottom) + 2 * pad

@@ -29,7 +29,7 @@ class Drawing:
     format: str = option(
         Choice(tuple(FORMATS)),
         "png",
-        "File format; png16 has 16 bits, npy and mat hold floats, svg lines.",
+        "File format, unless the name of the result says it; png16 has 16 bits, npy and mat hold floats, svg lines.",
         fronts=("cli", "server"),
     )
     threshold: float | None = option(

@@ -2,9 +2,9 @@
 
 1. Pixels of at least `threshold` are thinned to lines one pixel wide (Guo and Hall).
 2. Linked pixels are traced to chains between ends and junctions, and to loops (native/edges/trace.hpp).
-3. Each chain is simplified: no pixel of it lies further than `tolerance` from the line that replaces it (Ramer 1972;
-   Douglas and Peucker 1973). All chains are split at once, so the work is a handful of passes over the pixels.
-4. Specks are left out: chains of less than three pixels, and linked chains with less than `min_length` together.
+3. Each chain is simplified: no pixel lies further than `tolerance` from the line that replaces it (Ramer 1972; Douglas
+   and Peucker 1973). All chains are split at once, in a few passes over the pixels.
+4. Specks are omitted: chains of fewer than three pixels, and linked chains with fewer than `min_length` in total.
 5. A line's opacity is the mean strength of its pixels, in 16 steps, one group of the file per step.
 """
 
@@ -70,7 +70,7 @@ def encode_svg(drawing: LineDrawing, provenance: str = "") -> bytes:
 def lines(
     edge_map: FloatMap, threshold: float, tolerance: float, min_length: float = 0
 ) -> Iterator[tuple[list[list[int]], float]]:
-    """The simplified polylines of a map, (row, column) by (row, column), each with the mean strength of its pixels."""
+    """Yield the simplified polylines of a map, each a list of (row, column), with the mean strength of its pixels."""
     edge_map = to_float(edge_map)
     chosen = edge_map >= max(threshold, np.finfo(np.float32).tiny)  # a map's zeros are never edges
     pixels, starts = _native.trace(thin(chosen).view(np.uint8))
@@ -90,13 +90,13 @@ def lines(
 
 
 def _linked_length(pixels: NDArray[np.int32], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each chain the pixels of all chains that hang together with it; they meet in their end pixels."""
+    """Count for each chain the pixels of all chains linked to it; chains meet in their end pixels."""
     lengths = np.diff(starts)
     ends = np.stack([pixels[starts[:-1]], pixels[starts[1:] - 1]], axis=1)
     _, places = np.unique(ends, return_inverse=True)
     places = places.reshape(ends.shape)
     label = np.arange(places.max(initial=-1) + 1)
-    while True:  # each place takes the least label of its chains, then that label's own: long rows need few passes
+    while True:  # each place takes the smallest label of its chains, then that label's label: few passes for long rows
         least = label[places].min(axis=1)
         new = label.copy()
         np.minimum.at(new, places, least[:, None])
@@ -104,15 +104,14 @@ def _linked_length(pixels: NDArray[np.int32], starts: NDArray[np.int64]) -> NDAr
         if np.array_equal(new, label):
             break
         label = new
-    own = label[places[:, 0]]
-    return np.bincount(own, lengths, minlength=len(label)).astype(np.int64)[own]
+    labels = label[places[:, 0]]
+    return np.bincount(labels, lengths, minlength=len(label)).astype(np.int64)[labels]
 
 
 def simplify(points: Points, starts: NDArray[np.int64], tolerance: float) -> NDArray[np.int64]:
-    """Indices of the points to keep of many polylines, the k-th being points[starts[k]:starts[k + 1]].
+    """Return the indices of the points to keep of many polylines; the k-th is points[starts[k]:starts[k + 1]].
 
-    Each pass looks at all pieces between kept points and splits those whose furthest point is off by more than
-    `tolerance` there.
+    Each pass splits all pieces between kept points whose furthest point is off by more than `tolerance`.
     """
     kept = np.zeros(len(points), bool)
     kept[starts[:-1]] = True
@@ -139,7 +138,7 @@ def simplify(points: Points, starts: NDArray[np.int64], tolerance: float) -> NDA
 
 
 def _distance(points: Points, a: Points, b: Points) -> NDArray[np.float64]:
-    """From each point to the segment from a to b, which may be a single point."""
+    """Return the distance of each point to the segment from a to b, which may be a single point."""
     along, offset = b - a, points - a
     length = (along * along).sum(1)
     part = np.clip((offset * along).sum(1) / np.maximum(length, 1), 0, 1)
@@ -149,7 +148,7 @@ def _distance(points: Points, a: Points, b: Points) -> NDArray[np.float64]:
 
 
 def _path(line: list[list[int]]) -> str:
-    """SVG path data: where the line begins, then its steps; z closes a loop."""
+    """Return SVG path data: the start of the line, then its steps; z closes a loop."""
     closed = len(line) > 2 and line[0] == line[-1]
     steps = pairwise(line[:-1] if closed else line)
     words = " ".join(f"{c - column} {r - row}" for (row, column), (r, c) in steps)

@@ -1,1 +1,1 @@
-"""The web page and its API (extra `serve`): app.py answers, uploads.py reads what is sent, page/ is what is seen."""
+"""The web page and its API (extra `serve`): app.py answers, uploads.py reads requests, page/ holds the page."""

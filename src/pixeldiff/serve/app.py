@@ -1,8 +1,8 @@
 """The application: POST /api/edges, GET /api/models, GET /healthz, the page at /, OpenAPI at /openapi.json.
 
-Work is bounded: `streams` images are in the network at once, `queue` complete uploads may wait, more are told to come
-back (503 with Retry-After). A slow upload ends with 408, an image that takes too long with 503. Nothing is written to
-disk and no name from a client becomes a path: models are chosen from a list.
+Work is bounded: `streams` images are in the network at once and `queue` complete uploads may wait; more get 503 with
+Retry-After. A slow upload ends with 408, an image that takes too long with 503. Nothing is written to disk, and no name
+from a client becomes a path: models are chosen from a list.
 """
 
 import asyncio
@@ -71,8 +71,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     408: {"model": Problem, "description": "The upload took too long."},
     413: {"model": Problem, "description": "More bytes or pixels than allowed."},
     415: {"model": Problem, "description": "Not an image."},
-    422: {"model": Problem, "description": "A corrupted image or a wrong option."},
-    503: {"model": Problem, "description": "Too much to do; Retry-After says when to come back."},
+    422: {"model": Problem, "description": "A corrupt image or an invalid option."},
+    503: {"model": Problem, "description": "Busy; try again after Retry-After seconds."},
 }
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _FORM = {"schema": {"type": "object", "properties": {"image": _BINARY["schema"]}, "required": ["image"]}}
@@ -89,13 +89,13 @@ REQUEST_BODY = {
 
 
 def shipped() -> dict[str, Path]:
-    """The pretrained models that run here, by name, the usual one first."""
+    """Return the files of the pretrained models by name, the default first."""
     files = weights.shipped(TASK)
     return {name: files[name] for name in sorted(files, key=lambda name: (name != DEFAULT, name))}
 
 
 class JobQueue:
-    """Takes jobs up to a bound and hands them to the workers; networks are opened when first asked for."""
+    """Run images on the workers, up to a bound; models are opened on first use."""
 
     def __init__(self, models: Mapping[str, Path], streams: int, threads: int, queue: int) -> None:
         self.models = dict(models)
@@ -106,7 +106,7 @@ class JobQueue:
         self._workers = ThreadPoolExecutor(streams, thread_name_prefix="edges")
         self._open: dict[str, EdgeNetwork] = {}
         self._lock = Lock()
-        self.room = UploadBudget()
+        self.uploads = UploadBudget()
 
     def network(self, name: str) -> EdgeNetwork:
         with self._lock:
@@ -115,7 +115,7 @@ class JobQueue:
             return self._open[name]
 
     def work(self, content: bytes, model: str, look: Look, drawing: Drawing) -> tuple[bytes, str]:
-        """From an image file to the file of its edges, and the width and height at which the network ran."""
+        """Return the file of an image's edges, and the size at which the network ran, as WIDTHxHEIGHT."""
         image = decode(content)
         size = (image.shape[0], image.shape[1])
         height, width = input_size(size, look.max_size)
@@ -132,16 +132,16 @@ class JobQueue:
             raise RequestError(422, str(error)) from error
 
     def submit(self, content: bytes, model: str, look: Look, drawing: Drawing) -> Future[tuple[bytes, str]]:
-        """The job counts until it is done, even if nobody waits for it any more."""
+        """Queue an image. It counts until it is done, even if its client is gone."""
         if self.pending >= self.limit:
-            raise RequestError(503, f"{self.pending} images are waiting already; try again in a second")
+            raise RequestError(503, f"{self.pending} images are waiting; try again in a second")
         job = self._workers.submit(self.work, content, model, look, drawing)
         self.pending += 1
         loop = asyncio.get_running_loop()
-        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._settle))
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._count_down))
         return job
 
-    def _settle(self) -> None:
+    def _count_down(self) -> None:
         self.pending -= 1
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class JobQueue:
 
 
 def _passes(look: Look) -> float:
-    """How many times the network processes the pixels of an image."""
+    """Return how many times the network processes the pixels of an image."""
     return sum(scale**2 for scale in look.scales) * (2 if look.flip else 1)
 
 
@@ -161,17 +161,23 @@ def create_app(
     origins: tuple[str, ...] = (),
     hosts: tuple[str, ...] = (),
 ) -> FastAPI:
-    """`models` are names and the files that run (the shipped ones by default); `origins` may call from other sites.
+    """Make the application.
 
-    `hosts` are the only names to answer to, any if empty: a page from elsewhere whose name was made to lead here (DNS
-    rebinding) still says its own name.
+    Args:
+        models: weights files by name; the pretrained models by default.
+        streams: images in the network at once.
+        threads: cores per image.
+        queue: complete uploads that may wait.
+        origins: sites whose pages may use the API (CORS).
+        hosts: names that the server answers to, any if empty. A page whose own name was made to resolve to this machine
+            (DNS rebinding) sends that name.
     """
-    desk = JobQueue(models or shipped(), streams, threads, queue)
+    jobs = JobQueue(models or shipped(), streams, threads, queue)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        desk.close()
+        jobs.close()
 
     # FastAPI's own documentation pages load scripts from elsewhere; the description alone stays.
     app = FastAPI(title="pixeldiff", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
@@ -179,20 +185,20 @@ def create_app(
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"])
     _add_errors(app)
     _add_checks(app, hosts)
-    _add_api(app, desk)
+    _add_api(app, jobs)
     _add_pages(app)
     return app
 
 
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
-    async def refused(request: Request, error: RequestError) -> Response:
+    async def request_error(request: Request, error: RequestError) -> Response:
         headers = {408: {"Connection": "close"}, 503: {"Retry-After": "1"}}
         return _problem(error.status, error.reason, headers.get(error.status))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        reasons = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+        reasons = [f"{'.'.join(map(str, part['loc'][1:]))}: {part['msg']}" for part in error.errors()]
         return _problem(422, "; ".join(reasons))
 
     @app.exception_handler(HTTPException)
@@ -202,12 +208,12 @@ def _add_errors(app: FastAPI) -> None:
 
 def _add_checks(app: FastAPI, hosts: tuple[str, ...]) -> None:
     @app.middleware("http")
-    async def headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def check(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
         host = re.sub(r":\d*$", "", request.headers.get("host", "")).lower()
         if sum(len(name) + len(value) for name, value in request.headers.raw) > MAX_HEADER_BYTES:
             response: Response = _problem(431, "the request's headers are too long")
         elif hosts and host not in hosts:
-            response = _problem(421, f"this server is called {' or '.join(hosts)}, not {host!r}; use one of these")
+            response = _problem(421, f"unknown host {host!r}; this server answers to {', '.join(hosts)}")
         else:
             response = await answer(request)
         response.headers.update(HEADERS)
@@ -228,7 +234,7 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/{name}", include_in_schema=False)
     async def page(name: str) -> Response:
         if name not in PAGE_FILES:
-            raise HTTPException(404, "there is no such page")
+            raise HTTPException(404, "page not found")
         return FileResponse(PAGE_FILES[name])
 
 
@@ -244,42 +250,42 @@ def parameters(models: Sequence[str]) -> type[BaseModel]:
     return create_model("Parameters", __config__=ConfigDict(extra="forbid"), **fields)
 
 
-def _add_api(app: FastAPI, desk: JobQueue) -> None:
-    Parameters = parameters(list(desk.models))
+def _add_api(app: FastAPI, queue: JobQueue) -> None:
+    Parameters = parameters(list(queue.models))
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz")
     async def healthz() -> Health:
-        """Whether the server answers, and how many images it has to do."""
-        return Health(status="ok", pending=desk.pending)
+        """State of the server: `pending` images are queued or in work."""
+        return Health(status="ok", pending=queue.pending)
 
     @app.head("/api/models", include_in_schema=False)
     @app.get("/api/models")
     async def models() -> list[Model]:
-        """The networks to choose from."""
-        # A card speaks for the shipped file only, not for another one of that name.
+        """Models to choose from."""
+        # A model card is about the pretrained file, not about another file of that name.
         licenses = {path: weights.cards()[name].get("license") for name, path in weights.shipped(TASK).items()}
         return [
-            Model(name=name, default=name == desk.default, license=licenses.get(path))
-            for name, path in desk.models.items()
+            Model(name=name, default=name == queue.default, license=licenses.get(path))
+            for name, path in queue.models.items()
         ]
 
     @app.post(
         "/api/edges",
         response_class=Response,
-        responses={200: {"content": {one.media_type: _BINARY for one in FORMATS.values()}}, **PROBLEMS},
+        responses={200: {"content": {kind.media_type: _BINARY for kind in FORMATS.values()}}, **PROBLEMS},
         openapi_extra={"requestBody": REQUEST_BODY},
     )
     async def edges(request: Request, parameters: Annotated[Parameters, Query()]) -> Response:  # type: ignore[valid-type]
-        """The edges of an image, sent as such or as a file in a form; the result has the image's size."""
+        """Detect the edges of an image, sent as the body or as a file in a form; the result has the image's size."""
         values = parameters.model_dump()  # type: ignore[attr-defined]
         model = values.pop("model")
         try:
             look, drawing = resolve(*build(values, Look, Drawing))
         except UserError as error:
             raise RequestError(422, str(error)) from error
-        content = await _received(request, desk.room)
-        job = desk.submit(content, model, look, drawing)
+        content = await _received(request, queue.uploads)
+        job = queue.submit(content, model, look, drawing)
         try:
             result, size = await asyncio.wait_for(asyncio.wrap_future(job), WORK_SECONDS)
         except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
@@ -287,10 +293,11 @@ def _add_api(app: FastAPI, desk: JobQueue) -> None:
         return Response(result, media_type=FORMATS[drawing.format].media_type, headers={INPUT_SIZE: size})
 
 
-async def _received(request: Request, room: UploadBudget) -> bytes:
+async def _received(request: Request, budget: UploadBudget) -> bytes:
+    """Read the image file in a request."""
     try:
         body = await asyncio.wait_for(
-            read_body(request.stream(), request.headers.get("content-length"), room), UPLOAD_SECONDS
+            read_body(request.stream(), request.headers.get("content-length"), budget), UPLOAD_SECONDS
         )
     except (TimeoutError, asyncio.TimeoutError) as error:
         raise RequestError(408, f"the upload took more than {UPLOAD_SECONDS:.0f} seconds; try again") from error

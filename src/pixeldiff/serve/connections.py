@@ -1,8 +1,8 @@
-"""Connections: a request has to arrive in time, and what goes on after its answer is read within bounds.
+"""Connections: deadlines for requests and responses, and a bound on what is read after a response.
 
-uvicorn bounds the pause between two requests only, so one byte now and then would hold a connection for ever. And an
-upload that was refused is read on, for a client that is still sending sees no answer on a connection that is closed.
-An answer waits in memory until it is taken, so that, too, has its time.
+uvicorn limits only the pause between two requests, so a client that sends a byte now and then would hold a connection
+for ever. The rest of a refused upload is read and dropped, because a client that is still sending does not read the
+response of a closed connection. A response waits in memory until the client takes it, so that has a deadline, too.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
-BODY_SECONDS = 40.0  # above app.UPLOAD_SECONDS, whose refusal says more
-ANSWER_SECONDS = 120.0  # to take an answer that does not fit into the buffers on the way
-REST_BYTES = 256 * 2**20  # read and dropped after an answer
+BODY_SECONDS = 40.0  # above app.UPLOAD_SECONDS, whose error says more
+RESPONSE_SECONDS = 120.0  # to take a response that does not fit into the buffers of the connection
+REST_BYTES = 256 * 2**20  # read and dropped after a response
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class Connection(H11Protocol):
-    """uvicorn's, with a deadline for each stage of a request."""
+    """uvicorn's connection, with a deadline for each stage of a request."""
 
-    _stage: Any = None  # of the client, as h11 has it
+    _stage: Any = None  # h11's state of the client
     _deadline: asyncio.TimerHandle | None = None
-    _untaken: asyncio.TimerHandle | None = None
+    _response_deadline: asyncio.TimerHandle | None = None
     _rest = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -43,19 +43,19 @@ class Connection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._deadline, self._untaken):
+        for timer in (self._deadline, self._response_deadline):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._untaken = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
+        self._response_deadline = self.loop.call_later(RESPONSE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._untaken is not None:
-            self._untaken.cancel()
+        if self._response_deadline is not None:
+            self._response_deadline.cancel()
 
     def _watch(self) -> None:
         if self.conn.their_state is self._stage:
@@ -74,8 +74,8 @@ class Connection(H11Protocol):
 
 
 def configured(app: Any) -> uvicorn.Config:
-    """How the application is served."""
-    # Headers are read up to here, so that those too long get an answer instead of a closed connection.
+    """Configure uvicorn for the application."""
+    # Headers are read up to this size, so that longer ones get a response instead of a closed connection.
     return uvicorn.Config(
         app, http=Connection, h11_max_incomplete_event_size=2**19, log_level="error", timeout_keep_alive=30
     )

@@ -1,10 +1,10 @@
-// The page: takes images in, asks the engine for edges, draws them, hands them out.
+// The page: reads images, gets their edges from the engine, draws and saves them.
 import * as engine from "./engine.js";
 import { strongest, thin as thinned, to8Bit } from "./maps.js";
 
 const at = (id) => document.getElementById(id);
 let image = null; // {blob, name, bitmap}
-let result = null; // {width, height, map, seen}
+let result = null; // {width, height, map, inputSize}
 let arrival = 0; // the last image wins
 let turn = 0; // so does the last detection
 
@@ -21,7 +21,7 @@ const settings = () => ({
   threshold: at("threshold").value > 0 ? at("threshold").value / 100 : null,
 });
 
-// What can be set: how the edges are found once there is an image, how they look once there are edges.
+// Enable the controls of detection once there is an image, those of drawing once there are edges.
 function allow(busy = false) {
   at("how").disabled = busy || !image;
   at("look").disabled = busy || !result;
@@ -54,18 +54,18 @@ async function detect() {
   if (!image) return;
   const mine = ++turn;
   allow(true);
-  say("Finding edges …");
+  say("Detecting edges …");
   const start = performance.now();
   try {
-    const found = await engine.edges(image.blob, settings(), image.bitmap);
+    const detected = await engine.edges(image.blob, settings(), image.bitmap);
     if (mine !== turn) return;
-    result = found;
+    result = detected;
     draw();
     const seconds = ((performance.now() - start) / 1000).toFixed(1);
-    const [width, height] = found.seen;
-    const reduced = width !== found.width || height !== found.height;
-    const seen = reduced ? `; the network saw it reduced to ${width} × ${height}` : "";
-    say(`${found.width} × ${found.height} pixels, ${seconds} s${seen}`);
+    const [width, height] = detected.inputSize;
+    const shrunk = width !== detected.width || height !== detected.height;
+    const note = shrunk ? `; shrunk to ${width} × ${height} for detection` : "";
+    say(`${detected.width} × ${detected.height} pixels, ${seconds} s${note}`);
     at("stage").dataset.done = String(mine);
   } catch (error) {
     if (mine !== turn) return;
@@ -76,7 +76,7 @@ async function detect() {
   }
 }
 
-// Gray levels; with a threshold black and white, and thin lines one pixel wide, as the command has them.
+// Gray levels; with a threshold black and white, thin lines one pixel wide, as in the command's files.
 function levels() {
   const { threshold, nms } = settings();
   const { map, width, height } = result;
@@ -98,9 +98,9 @@ function draw() {
   at("threshold-value").textContent = settings().threshold?.toFixed(2) ?? "off";
   split();
   if (!result) return;
-  const { width, height, seen } = result;
-  // Lines one pixel wide vanish when a large image is scaled down to the screen: the eye gets them wider.
-  const step = settings().nms ? Math.max(1, Math.round(width / seen[0])) : 1;
+  const { width, height, inputSize } = result;
+  // Lines one pixel wide vanish when the browser scales a large image down; they are drawn wider.
+  const step = settings().nms ? Math.max(1, Math.round(width / inputSize[0])) : 1;
   paint(at("edges"), ...strongest(levels(), width, height, step));
 }
 
@@ -172,7 +172,7 @@ async function useCamera() {
   try {
     film.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch {
-    say("There is no camera, or this page may not use it. Cameras need https or this very machine.", true);
+    say("No camera, or this page may not use it. Cameras need https or a page from this machine.", true);
     return;
   }
   film.hidden = false;
@@ -192,7 +192,7 @@ function stopCamera() {
 function takeFirst(files) {
   const file = [...(files ?? [])].find((one) => one.type.startsWith("image/")) ?? files?.[0];
   if (file) take(file, file.name);
-  else say("There was no image in that.", true);
+  else say("That holds no image.", true);
 }
 
 function listen() {

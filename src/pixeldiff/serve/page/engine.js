@@ -1,10 +1,10 @@
-// Where the edges come from on a page with a server: its API. The page without one has another file of this name.
+// Edges from the API of the server. The page without a server has another file of this name.
 //
-// models() -> [{name, default}]; edges(blob, {model, nms, max_size}) -> {width, height, map, seen} with values in [0, 1]
-// and the width and height at which the network saw the image; svg and png(blob, settings) -> Blob, the file of the
-// command, or null where the page has to make its own. An error is `refused` if no setting would help.
+// models() -> [{name, default}]; edges(blob, {model, nms, max_size}) -> {width, height, map, inputSize}: values in
+// [0, 1], and the width and height at which the network ran; svg and png(blob, settings) -> Blob, the file of the
+// command, or null if the page has to make the file. An error is `refused` if no setting would help.
 
-export const promise = "Edges of an image, found by this server. Images are not kept.";
+export const promise = "Edges of an image, detected by this server. Images are not stored.";
 export const canVector = true;
 
 export async function models() {
@@ -13,8 +13,8 @@ export async function models() {
 
 export async function edges(blob, { model, nms, max_size }) {
   const answer = await post(blob, { model, nms, max_size, format: "png" });
-  const seen = answer.headers.get("X-Pixeldiff-Input-Size").split("x").map(Number);
-  return { ...(await mapOf(await answer.blob())), seen };
+  const inputSize = answer.headers.get("X-Pixeldiff-Input-Size").split("x").map(Number);
+  return { ...(await mapOf(await answer.blob())), inputSize };
 }
 
 export async function svg(blob, { model, max_size, threshold, background }) {

@@ -1,4 +1,4 @@
-// Images and maps as numbers: the arithmetic of the command, so that the page's lines are its lines.
+// Images and maps as numbers: the arithmetic of the command, so that the page draws the same lines.
 //
 // inputSize is pixeldiff/inference/sizes.py, reduce is Pillow's smooth bilinear, resize is pixeldiff/image.py, thin is
 // native/edges/thin.cpp. Every step is rounded to 32 bits as there; tests/serve/test_page.py compares the numbers. A map
