@@ -132,11 +132,11 @@ def test_torch_runs_on_the_device_or_says_what_it_lacks(edge_weights, rng):
         np.testing.assert_allclose(EdgeDetector(edge_weights, device="cuda")(photo), expected, atol=1e-3)
 
 
-def test_flip_averages_with_the_mirror_image(detector, rng):
+def test_flip_averages_with_the_flipped_image(detector, rng):
     image = noise(rng, 40, 61, 3)
     for scales in ((1.0,), (0.5, 1.5)):
-        mirrored = detector(np.ascontiguousarray(image[:, ::-1]), scales=scales)[:, ::-1]
-        expected = (detector(image, scales=scales) + mirrored) / 2
+        flipped = detector(np.ascontiguousarray(image[:, ::-1]), scales=scales)[:, ::-1]
+        expected = (detector(image, scales=scales) + flipped) / 2
         np.testing.assert_allclose(detector(image, scales=scales, flip=True), expected, atol=1e-5)
 
 
@@ -151,7 +151,7 @@ def test_scales_average_the_maps(detector, rng):
             detector(photo, scales=bad)
 
 
-def test_thin_is_the_benchmarks_suppression(detector, rng):
+def test_nms_is_the_benchmarks_suppression(detector, rng):
     from pixeldiff.edgemap import nms
 
     image = noise(rng, 40, 50, 3)
@@ -167,7 +167,7 @@ def test_one_detector_serves_several_threads(detector, rng):
             np.testing.assert_array_equal(own, detector(image))
 
 
-def test_wrong_weights_are_explained(tmp_path, edge_onnx):
+def test_wrong_weights_are_errors(tmp_path, edge_onnx):
     plain = onnx.helper.make_graph(
         [onnx.helper.make_node("Relu", ["x"], ["y"])],
         "other",
@@ -213,7 +213,7 @@ def test_the_budget_follows_the_machine(memory, budget, edge_onnx, monkeypatch):
     assert EdgeDetector(edge_onnx).network.memory_budget == budget * 10**6
 
 
-def test_large_images_are_seen_smaller_and_maps_come_back_large(detector, rng):
+def test_large_images_are_downscaled_and_maps_have_their_size(detector, rng):
     photo = image.resize(noise(rng, 30, 40, 3), (120, 161)).astype(np.uint8)
     edges = detector(photo, max_size=80)
     assert edges.shape == (120, 161)
@@ -226,7 +226,7 @@ def test_large_images_are_seen_smaller_and_maps_come_back_large(detector, rng):
     assert detector(photo, max_size=80, sides=True, nms=True).shape == (5, 120, 161)
 
 
-def test_the_size_that_is_seen():
+def test_input_size():
     assert input_size((3000, 4000)) == (DEFAULT_SIZE * 3 // 4, DEFAULT_SIZE)
     assert input_size((DEFAULT_SIZE + 1, DEFAULT_SIZE + 1)) == (DEFAULT_SIZE, DEFAULT_SIZE)
     assert input_size((4000, 3000), 481) == (481, 361)
@@ -362,20 +362,20 @@ def test_draws_what_it_saves(detector, rng, tmp_path):
         np.testing.assert_array_equal(np.asarray(saved), np.asarray(drawn))
 
 
-def test_a_large_image_may_be_let_go_before_the_network_runs(detector, rng):
+def test_a_large_image_may_be_released_before_the_network_runs(detector, rng):
     image = noise(rng, 90, 120, 3)
-    seen = prepare(image, 60)
-    assert (seen.image.shape, seen.size) == ((45, 60, 3), (90, 120))
-    np.testing.assert_array_equal(detector(seen), detector(image, max_size=60))
+    prepared = prepare(image, 60)
+    assert (prepared.image.shape, prepared.size) == ((45, 60, 3), (90, 120))
+    np.testing.assert_array_equal(detector(prepared), detector(image, max_size=60))
 
 
-def test_maps_are_enlarged_in_bands(detector, rng):
+def test_maps_are_upscaled_in_bands(detector, rng):
     photo = noise(rng, 600, 40, 3)
     small = detector(image.reduce(photo, (100, 7)))
     np.testing.assert_array_equal(detector(photo, max_size=100), image.resize(small, (600, 40)))
 
 
-def test_thin_lines_of_a_reduced_image_stay_thin_and_whole(detector, monkeypatch):
+def test_thin_lines_of_a_downscaled_image_stay_thin_and_connected(detector, monkeypatch):
     """A ring, as the network would give it at a quarter of the size."""
     rows, columns = np.mgrid[:75, :100]
     ring = np.exp(-((np.hypot(rows - 37, columns - 50) - 25) ** 2) / 4).astype(np.float32)

@@ -94,7 +94,7 @@ def run(program):
 
 def test_one_field_reaches_the_command_line_and_provenance(tmp_path, edge_weights):
     photo = ROOT / "docs/images/coffee.jpg"
-    words = ["detect", photo, "-o", tmp_path / "x.png", "--weights", edge_weights, "--glow", "2.5"]
+    words = ["detect", photo, "-o", tmp_path / "x.png", "--model", edge_weights, "--glow", "2.5"]
     run(f"""
 from pixeldiff.cli import main
 try:

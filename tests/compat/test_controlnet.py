@@ -1,4 +1,4 @@
-"""The ControlNet-style detector, the ComfyUI node, and what they must share with EdgeDetector."""
+"""PidiNetDetector and the ComfyUI node: their maps are those of EdgeDetector."""
 
 import importlib.util
 import warnings
@@ -30,7 +30,7 @@ def photo(rng):
     return rng.integers(0, 256, (50, 70, 3), dtype=np.uint8)
 
 
-def test_without_a_resolution_the_map_is_the_detectors_own(detector, photo, edge_weights):
+def test_without_a_resolution_the_map_is_that_of_edge_detector(detector, photo, edge_weights):
     expected = to_8_bit(EdgeDetector(edge_weights)(photo))
     result = detector(Image.fromarray(photo))
     assert isinstance(result, Image.Image)
@@ -41,7 +41,7 @@ def test_without_a_resolution_the_map_is_the_detectors_own(detector, photo, edge
 
 def test_lists_give_lists(detector, photo):
     results = detector([photo, photo[:33, :40]], output_type="np")
-    assert [one.shape for one in results] == [(50, 70, 3), (33, 40, 3)]
+    assert [result.shape for result in results] == [(50, 70, 3), (33, 40, 3)]
     np.testing.assert_array_equal(results[1], detector(photo[:33, :40], output_type="np"))
 
 
@@ -79,8 +79,8 @@ def test_the_filter_comes_before_the_safe_levels(detector, photo, safe):
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u4", "u8", ">i4"])
-def test_wide_whole_numbers_are_levels(detector, photo, dtype):
-    levels = photo // 2  # of which int8 has no more
+def test_wide_integers_are_levels(detector, photo, dtype):
+    levels = photo // 2  # int8 holds no more
     expected = detector(levels, output_type="np")
     np.testing.assert_array_equal(detector(levels.astype(dtype), output_type="np"), expected)
     gray = levels[..., 0]
@@ -88,39 +88,39 @@ def test_wide_whole_numbers_are_levels(detector, photo, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u2", ">u2"])
-def test_numbers_with_a_full_scale_of_their_own(detector, photo, dtype):
+def test_dtypes_have_their_full_scale(detector, photo, dtype):
     scaled = photo.astype(np.uint16) * 257 if dtype.endswith("u2") else photo / 255
     expected = detector(photo, output_type="np")
     np.testing.assert_array_equal(detector(scaled.astype(dtype), output_type="np"), expected)
 
 
-def test_truth_values_are_black_and_white(detector, photo):
+def test_booleans_are_black_and_white(detector, photo):
     mask = photo[..., 0] > 128
     expected = detector(np.where(mask, np.uint8(255), np.uint8(0)), output_type="np")
     np.testing.assert_array_equal(detector(mask, output_type="np"), expected)
 
 
 @pytest.mark.parametrize("wrong", [np.full((9, 9, 3), 256), np.full((9, 9, 3), -1), np.full((9, 9, 3), 255.0)])
-def test_numbers_without_a_scale_are_refused(detector, wrong):
+def test_numbers_without_a_scale_are_errors(detector, wrong):
     with pytest.raises(UserError, match="pixels"):
         detector(wrong)
 
 
 @pytest.mark.parametrize("old", [{"return_pil": True}, {"return_pil": False}, {"output_type": False}])
-def test_the_words_of_older_programs(detector, photo, old):
+def test_older_spellings_of_output_type(detector, photo, old):
     with pytest.warns(DeprecationWarning, match='use output_type="pil" or "np"'):
         result = detector(photo, **old)
     assert isinstance(result, Image.Image if old == {"return_pil": True} else np.ndarray)
     np.testing.assert_array_equal(np.asarray(result), detector(photo, output_type="np"))
 
 
-def test_unknown_keywords_change_nothing_and_are_told(detector, photo):
+def test_unknown_keywords_change_nothing_and_are_warned_of(detector, photo):
     with pytest.warns(UserWarning, match="without effect here: upscale_method, steps"):
         result = detector(photo, output_type="np", upscale_method="INTER_AREA", steps=3)
     np.testing.assert_array_equal(result, detector(photo, output_type="np"))
 
 
-def test_words_and_their_order_are_those_of_controlnet_aux(edge_weights, detector, photo):
+def test_arguments_and_their_order_are_those_of_controlnet_aux(edge_weights, detector, photo):
     positional = PidiNetDetector.from_pretrained(edge_weights.parent, edge_weights.name, None, True)
     by_name = PidiNetDetector.from_pretrained(
         pretrained_model_or_path=edge_weights.parent, filename=edge_weights.name, cache_dir=None, local_files_only=False
@@ -130,7 +130,7 @@ def test_words_and_their_order_are_those_of_controlnet_aux(edge_weights, detecto
         np.testing.assert_array_equal(one(photo, 128, 64, True, "np", False, False), expected)
 
 
-def test_max_size_is_the_size_of_the_models_input(edge_weights, detector, rng):
+def test_max_size_bounds_the_models_input(edge_weights, detector, rng):
     photo = rng.integers(0, 256, (60, 1100, 3), dtype=np.uint8)
     own = EdgeDetector(edge_weights)
 
@@ -141,7 +141,7 @@ def test_max_size_is_the_size_of_the_models_input(edge_weights, detector, rng):
         found = detector(photo, output_type="np", max_size=size)
         np.testing.assert_array_equal(found, drawn(own(photo, max_size=size)))
     assert (detector(photo, output_type="np") != detector(photo, output_type="np", max_size=None)).any()
-    # A resolution that was asked for is kept to, however large; both together mean both.
+    # detect_resolution alone sets no limit; both together apply in turn.
     wide = rng.integers(0, 256, (64, 1152, 3), dtype=np.uint8)
     np.testing.assert_array_equal(detector(wide, 64, 64, output_type="np"), drawn(own(wide, max_size=None)))
     np.testing.assert_array_equal(
@@ -209,7 +209,7 @@ def test_comfyui_node(edge_weights, rng):
     for preprocess in ("correct", "controlnet"):
         opaque, through = (node().detect(one, **options, preprocess=preprocess)[0] for one in (batch, transparent))
         torch.testing.assert_close(through, opaque, atol=1e-5, rtol=0)
-    # The model is kept between runs, and the other preprocessing is another one.
+    # The model stays open between runs; each preprocessing has one.
     assert pack._detector(str(edge_weights), "correct") is pack._detector(str(edge_weights), "correct")
     (old,) = node().detect(batch, **options, preprocess="controlnet")
     assert not torch.allclose(old, edges)

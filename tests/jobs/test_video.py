@@ -1,4 +1,4 @@
-"""Videos: frames, times, sound, rotation, damage and interruption, on clips made here."""
+"""Videos: frames, times, sound, rotation, corruption and interruption, on small clips."""
 
 import errno
 import json
@@ -17,15 +17,16 @@ from PIL import Image
 
 from pixeldiff import cli
 from pixeldiff.files import is_result
-from pixeldiff.inference.edges import EdgeNetwork
+from pixeldiff.inference.edges import EdgeNetwork, Look, detect_edges
 from pixeldiff.inference.sizes import input_size
 from pixeldiff.jobs.video import detect_video
+from pixeldiff.render.drawing import Drawing, draw
 
 MS = Fraction(1, 1000)
 
 
 def make_clip(path, times=None, size=(48, 64), audio=True, codec="libx264", between=0, shape=None, title=""):
-    """A bar that wanders over noise, one frame per time in milliseconds, with a tone."""
+    """Make a clip of a bar that moves over noise, one frame per time in milliseconds, with a tone."""
     times = [40 * k for k in range(12)] if times is None else times
     rng = np.random.default_rng(0)
     with av.open(str(path), "w") as container:
@@ -70,7 +71,7 @@ def read_clip(path):
 
 
 @pytest.fixture(scope="module")
-def detector(edge_weights):
+def network(edge_weights):
     return EdgeNetwork(edge_weights, threads=1)
 
 
@@ -79,8 +80,8 @@ def clip(tmp_path):
     return make_clip(tmp_path / "clip.mp4")
 
 
-def test_frames_times_and_sound_are_those_of_the_clip(detector, clip, tmp_path):
-    report = detect_video(detector, clip, tmp_path / "out.mp4", streams=2)
+def test_frames_times_and_sound_are_those_of_the_clip(network, clip, tmp_path):
+    report = detect_video(network, clip, tmp_path / "out.mp4", streams=2)
     assert (report.frames, report.damaged, report.audio, report.size) == (12, 0, "copied", (48, 64))
     frames, times, audio, duration = read_clip(clip)
     edges, edge_times, edge_audio, edge_duration = read_clip(tmp_path / "out.mp4")
@@ -88,47 +89,47 @@ def test_frames_times_and_sound_are_those_of_the_clip(detector, clip, tmp_path):
     assert edge_audio == audio
     assert edge_duration == pytest.approx(duration, abs=0.001)
     for frame, found in zip(frames, edges, strict=True):
-        expected = 255 * detector(frame)
+        expected = 255 * network(frame)
         # What the encoder of the new file loses.
         assert np.abs(found.mean(axis=2) - expected).mean() < 6
     assert sorted(os.listdir(tmp_path)) == ["clip.mp4", "out.mp4"]
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
-def test_variable_frame_rates_are_kept(suffix, detector, tmp_path):
+def test_variable_frame_rates_are_kept(suffix, network, tmp_path):
     times = [0, 10, 50, 60, 400, 410, 900]
     source = make_clip(tmp_path / f"clip{suffix}", times, audio=False)
-    detect_video(detector, source, tmp_path / f"out{suffix}")
+    detect_video(network, source, tmp_path / f"out{suffix}")
     first, then = read_clip(source), read_clip(tmp_path / f"out{suffix}")
     np.testing.assert_allclose(then[1], np.array(times) / 1000, atol=1e-3)
     assert then[3] == pytest.approx(first[3], abs=0.002)
 
 
-def test_times_that_do_not_rise_are_mended(detector, tmp_path):
+def test_times_that_do_not_increase_are_repaired(network, tmp_path):
     """AVI keeps no times, so those of B-frames come out of order; joined files begin again at zero."""
     make_clip(tmp_path / "b.avi", audio=False, between=2)
     part = make_clip(tmp_path / "part.ts", audio=False).read_bytes()
     (tmp_path / "joined.ts").write_bytes(part + part)
     for name, frames in (("b.avi", 12), ("joined.ts", 24)):
-        report = detect_video(detector, tmp_path / name, tmp_path / "out.mp4")
+        report = detect_video(network, tmp_path / name, tmp_path / "out.mp4")
         times = read_clip(tmp_path / "out.mp4")[1]
         assert (report.frames, len(times)) == (frames, frames)
         assert times == sorted(set(times))
 
 
-def test_odd_sizes(detector, tmp_path):
+def test_odd_sizes(network, tmp_path):
     source = make_clip(tmp_path / "clip.mkv", [0, 40, 80], size=(33, 47))
-    assert detect_video(detector, source, tmp_path / "out.mp4").size == (33, 47)
+    assert detect_video(network, source, tmp_path / "out.mp4").size == (33, 47)
     assert read_clip(tmp_path / "out.mp4")[0][0].shape == (33, 47, 3)
 
 
-def test_webm_without_sound_it_cannot_hold(detector, clip, tmp_path):
-    report = detect_video(detector, clip, tmp_path / "out.webm")
+def test_webm_without_sound_it_cannot_hold(network, clip, tmp_path):
+    report = detect_video(network, clip, tmp_path / "out.webm")
     assert (report.frames, report.audio) == (12, "left out")
     assert len(read_clip(tmp_path / "out.webm")[0]) == 12
 
 
-def test_rotation_is_respected(detector, tmp_path):
+def test_rotated_clips_come_out_unrotated(network, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [0, 40, 80], audio=False, shape=Fraction(4, 3))
     # The track header's matrix: a quarter turn clockwise instead of none.
     one, zero = (1 << 16).to_bytes(4, "big"), bytes(4)
@@ -138,11 +139,11 @@ def test_rotation_is_respected(detector, tmp_path):
     header = content.index(b"tkhd")
     place = content.index(plain, header)
     source.write_bytes(content[:place] + turned + content[place + len(plain) :])
-    report = detect_video(detector, source, tmp_path / "out.mp4")
+    report = detect_video(network, source, tmp_path / "out.mp4")
     assert report.size == (64, 48)
     assert aspect(tmp_path / "out.mp4") == Fraction(3, 4)
     stored, found = read_clip(source)[0][0], read_clip(tmp_path / "out.mp4")[0][0]
-    expected = 255 * detector(np.rot90(stored, -1))
+    expected = 255 * network(np.rot90(stored, -1))
     assert np.abs(found.mean(axis=2) - expected).mean() < 6
 
 
@@ -152,38 +153,57 @@ def aspect(path):
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-def test_pixels_keep_their_shape(suffix, detector, tmp_path):
+def test_pixels_keep_their_shape(suffix, network, tmp_path):
     source = make_clip(tmp_path / f"clip{suffix}", [0, 40, 80], audio=False, shape=Fraction(4, 3))
     assert aspect(source) == Fraction(4, 3)
-    detect_video(detector, source, tmp_path / f"out{suffix}")
+    detect_video(network, source, tmp_path / f"out{suffix}")
     assert aspect(tmp_path / f"out{suffix}") == Fraction(4, 3)
 
 
-def test_temporal_smoothing_mixes_with_the_map_before(detector, clip, tmp_path):
-    detect_video(detector, clip, tmp_path / "out.mp4", smoothing=0.75)
+def test_temporal_smoothing_mixes_with_the_map_before(network, clip, tmp_path):
+    detect_video(network, clip, tmp_path / "out.mp4", smoothing=0.75)
     expected = None
     for frame, found in zip(read_clip(clip)[0], read_clip(tmp_path / "out.mp4")[0], strict=True):
-        edges = detector(frame)
+        edges = network(frame)
         expected = edges if expected is None else 0.75 * expected + 0.25 * edges
         assert np.abs(found.mean(axis=2) - 255 * expected).mean() < 6
 
 
-def test_damaged_frames_are_counted_not_fatal(detector, tmp_path):
+def psnr(first, second):
+    """Compare the brightness of two images; videos hold colors at half the resolution."""
+    difference = (first.astype(float) - second) @ (0.299, 0.587, 0.114)
+    return 10 * np.log10(255**2 / np.mean(difference**2))
+
+
+@pytest.mark.parametrize("background", ["white", "photo"])
+@pytest.mark.parametrize("smoothing", [0, 0.5])
+def test_frames_are_drawn_as_images(background, smoothing, network, tmp_path):
+    """The first frame has no map before it, so smoothing does not change it."""
+    source = make_clip(tmp_path / "clip.mp4", [0], size=(96, 160), audio=False)
+    look, drawing = Look(max_size=64, nms=True), Drawing(threshold=0.3, background=background)
+    detect_video(network, source, tmp_path / "out.mkv", look, drawing, smoothing)
+    (frame,), (drawn,) = read_clip(source)[0], read_clip(tmp_path / "out.mkv")[0]
+    expected = np.asarray(draw(detect_edges(network, frame, look), drawing, frame).convert("RGB"))
+    without_lines = frame if background == "photo" else np.full_like(frame, 255)
+    assert psnr(drawn, expected) > psnr(drawn, without_lines) + 6
+
+
+def test_corrupt_frames_are_counted(network, tmp_path):
     source = make_clip(tmp_path / "clip.mkv", [40 * k for k in range(30)], audio=False, codec="mpeg4")
     content = bytearray(source.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 300] = bytes(range(256)) + bytes(44)
     source.write_bytes(bytes(content))
-    report = detect_video(detector, source, tmp_path / "out.mp4")
+    report = detect_video(network, source, tmp_path / "out.mp4")
     assert report.damaged > 0
     assert 15 <= report.frames <= 30
     assert len(read_clip(tmp_path / "out.mp4")[0]) == report.frames
 
 
-def test_a_clip_cut_short_gives_what_there_is(detector, tmp_path):
+def test_a_truncated_clip_gives_its_frames(network, tmp_path):
     source = make_clip(tmp_path / "clip.mkv", [40 * k for k in range(30)])
     source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
-    report = detect_video(detector, source, tmp_path / "out.mp4")
+    report = detect_video(network, source, tmp_path / "out.mp4")
     assert 0 < report.frames < 30
     assert len(read_clip(tmp_path / "out.mp4")[0]) == report.frames
 
@@ -223,7 +243,7 @@ def test_the_command(run, clip, tmp_path):
 
 
 def test_images_and_videos_in_one_command(run, clip, tmp_path):
-    """Planned, run and told once; a folder is searched for images, videos are given by name."""
+    """A folder is searched for images; videos are given by name."""
     photo = tmp_path / "clip.png"  # phones give a photo and its clip one name
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (24, 30, 3), dtype=np.uint8)).save(photo)
     code, out, err = run(photo, clip, tmp_path / "missing.mp4", "-o", tmp_path / "out", "--format", "webp")
@@ -308,7 +328,7 @@ def test_foreign_exceptions_become_one_line(run, clip, tmp_path, monkeypatch):
     assert "second.edges.mp4: 3 frames" in out
 
 
-def test_large_frames_are_reduced_and_told(run, tmp_path):
+def test_large_frames_are_downscaled_with_a_note(run, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [0, 40], size=(32, 1200), audio=False)
     code, out, err = run(source, "--json", "-")
     height, width = input_size((32, 1200))
@@ -333,7 +353,7 @@ def test_a_full_disk_ends_the_run(run, clip, tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["clip.mp4", "second.mp4"]
 
 
-def test_leftovers_of_a_killed_run_go_with_the_next(run, edge_weights, tmp_path):
+def test_the_next_run_removes_temporary_files_of_a_killed_one(run, edge_weights, tmp_path):
     source = make_clip(tmp_path / "clip.mp4", [40 * k for k in range(400)])
     command = [sys.executable, "-m", "pixeldiff", "detect", source, "-o", tmp_path / "out", "--model", edge_weights]
     child = subprocess.Popen([*map(str, command), "--scales", "0.5,1,1.5"])

@@ -1,4 +1,4 @@
-"""Files of maps: each kind holds what it says, with a note of what made it, and tells what it cannot hold."""
+"""File formats: each holds the map and its provenance, and names what it cannot hold."""
 
 import io
 
@@ -11,7 +11,7 @@ from pixeldiff.inference.edges import EdgeResult, Look
 from pixeldiff.render.drawing import Drawing, check_size, render, resolve
 from pixeldiff.render.formats import BACKGROUNDS, FORMATS, SUFFIXES, read_provenance
 
-NOTE = "pixeldiff detect --model a<b> & c"
+COMMAND = "pixeldiff detect --model a<b> & c"
 
 
 @pytest.fixture
@@ -24,17 +24,17 @@ def encoded(edges, drawing, photo=None, provenance=""):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_note_is_read_again_where_a_kind_holds_one(name, edges, tmp_path):
+def test_provenance_is_read_again_if_a_format_holds_it(name, edges, tmp_path):
     kind = FORMATS[name]
     path = tmp_path / f"x.{kind.suffix}"
-    path.write_bytes(encoded(edges, Drawing(name), provenance=NOTE))
-    assert read_provenance(path) == ("" if kind.takes == "numbers" else NOTE)
+    path.write_bytes(encoded(edges, Drawing(name), provenance=COMMAND))
+    assert read_provenance(path) == ("" if kind.takes == "numbers" else COMMAND)
     path.write_bytes(encoded(edges, Drawing(name)))
     assert read_provenance(path) == ""
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, "txt"])
-def test_what_is_not_ours_has_no_note(suffix, tmp_path):
+def test_other_files_have_no_provenance(suffix, tmp_path):
     path = tmp_path / f"x.{suffix}"
     assert read_provenance(path) == ""
     path.write_bytes(b"\xffanything")
@@ -59,12 +59,12 @@ def test_images_have_the_levels_of_the_map(name, edges):
     drawn = np.asarray(Image.open(io.BytesIO(encoded(edges, Drawing(name)))))
     levels = FORMATS[name].levels(edges)
     lossy = 12 if name == "jpg" else 0
-    found = drawn[..., 0] if drawn.ndim == 3 else drawn
-    assert np.abs(found.astype(int) - levels.astype(int)).max() <= lossy
+    gray = drawn[..., 0] if drawn.ndim == 3 else drawn
+    assert np.abs(gray.astype(int) - levels.astype(int)).max() <= lossy
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_sizes_that_a_kind_cannot_hold_are_told_before(name):
+def test_sizes_that_a_format_cannot_hold_are_errors(name):
     wanted = resolve(Look(), Drawing(name))
     limit = FORMATS[name].max_side if FORMATS[name].takes != "lines" else 65535
     check_size((1, limit), *wanted)

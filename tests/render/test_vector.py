@@ -1,4 +1,4 @@
-"""Vector lines: every link traced once, no pixel further off than the tolerance, a file that SVG readers take."""
+"""Vector lines: each link is traced once, no pixel is further off than the tolerance, and SVG readers read them."""
 
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
@@ -127,7 +127,7 @@ def test_detect_writes_svg(tmp_path, rng, edge_weights):
 
     def written(*options):
         with pytest.raises(SystemExit) as stop:
-            cli.main(["detect", str(photo), "--weights", str(edge_weights), "--format", "svg", "--overwrite", *options])
+            cli.main(["detect", str(photo), "--model", str(edge_weights), "--format", "svg", "--overwrite", *options])
         assert stop.value.code == 0
         return (tmp_path / "photo.edges.svg").read_bytes()
 
@@ -138,7 +138,7 @@ def test_detect_writes_svg(tmp_path, rng, edge_weights):
     assert b'fill="#fff"' in written("--background", "white")
 
 
-def test_specks_are_what_hangs_together_with_few_pixels(rng):
+def test_specks_are_linked_chains_with_few_pixels(rng):
     edges = np.zeros((40, 60), np.float32)
     edges[5, 3:50] = 1
     edges[5:15, 20] = 1  # a long line with a branch of 10
@@ -152,7 +152,7 @@ def test_specks_are_what_hangs_together_with_few_pixels(rng):
 
 
 @pytest.mark.parametrize("density", [0.05, 0.2, 0.5])
-def test_length_of_what_hangs_together(density, rng):
+def test_length_of_linked_chains(density, rng):
     """The definition: chains in one component of the graph of chains, their pixels added up."""
     pixels, starts = _native.trace(_native.thin((rng.random((60, 70)) < density).astype(np.uint8)))
     ends = [(int(pixels[a]), int(pixels[b - 1])) for a, b in pairwise(starts)]

@@ -1,4 +1,4 @@
-"""The page: its arithmetic in node, and in a real Chromium an image dropped on it, with a server and without.
+"""The page: its arithmetic in node, and images dropped on it in Chromium, with a server and without.
 
 Needs node, for the engine and the browser `make web` once (npm, emscripten), and chromium; skipped otherwise.
 """
@@ -67,7 +67,7 @@ def page_maps(what, array, dtype, tmp_path, *sizes, script="maps.mjs"):
 
 
 def soft_map(rng, height, width):
-    """Blurred noise with crests, plateaus and zeros."""
+    """Make blurred noise with crests, plateaus and zeros."""
     coarse = rng.random((height // 5 + 2, width // 5 + 2), dtype=np.float32)
     return np.clip(1.6 * image.resize(coarse, (height, width)) - 0.4, 0, 1)
 
@@ -118,7 +118,7 @@ def test_the_page_rounds_by_the_same_rule(rng, tmp_path):
     assert np.array_equal(page_maps("to8Bit", soft, np.uint8, tmp_path).reshape(soft.shape), to_8_bit(soft))
 
 
-def test_the_page_reduces_by_the_same_rule(rng):
+def test_the_page_downscales_by_the_same_rule(rng):
     asked = [(int(h), int(w), size) for h, w in rng.integers(1, 6000, (60, 2)) for size in ("none", 32, 800)]
     asked += [(7, side, 800) for side in range(790, 1010)]
     seen = json.loads(node("maps.mjs", "inputSize", json.dumps(asked)))
@@ -178,7 +178,7 @@ def photo(tmp_path, rng):
 
 @pytest.fixture
 def server(edge_weights):
-    """The address of `pixeldiff serve`."""
+    """Run `pixeldiff serve` and yield its address."""
     pytest.importorskip("fastapi")
     command = [sys.executable, "-m", "pixeldiff", "serve", "--port", "0", "--model", str(edge_weights)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -188,7 +188,7 @@ def server(edge_weights):
 
 
 class Files(SimpleHTTPRequestHandler):
-    """Files with further headers; says which were asked for."""
+    """Serve files with further headers, and record which were requested."""
 
     def __init__(self, *given, headers, asked, **named):
         self.further, self.asked = headers, asked
@@ -205,7 +205,7 @@ class Files(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def site(edge_weights, tmp_path):
-    """The built page as a folder."""
+    """Build the page into a folder."""
     out = tmp_path / "site"
     environment = os.environ | {"PIXELDIFF_WEIGHTS": str(edge_weights.parent), "PIXELDIFF_WEB_OUT": str(out)}
     subprocess.run(["npm", "run", "--silent", "build"], cwd=WEB, env=environment, check=True, capture_output=True)
@@ -214,7 +214,7 @@ def site(edge_weights, tmp_path):
 
 @contextlib.contextmanager
 def served(site, **headers):
-    """The address of a plain file server, and the paths that it was asked for."""
+    """Serve a folder; yield the address and the paths that were requested."""
     asked: list[str] = []
     handler = functools.partial(Files, directory=site, headers=headers, asked=asked)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
@@ -239,7 +239,7 @@ def isolated(site):
 
 
 def shown(address, photo, tmp_path, **settings):
-    """The gray levels that the page shows for an image, and its message."""
+    """Return the gray levels that the page shows for an image, and its message."""
     message = node("drop.mjs", CHROMIUM, address, photo, tmp_path / "map", json.dumps(settings))
     content = (tmp_path / "map").read_bytes()
     width, height = np.frombuffer(content[:8], "<u4")
@@ -295,7 +295,7 @@ def test_the_static_page_takes_a_photo_of_12_megapixels(static, edge_weights, rn
 
 
 @in_chromium
-def test_thin_lines_of_a_large_photo_are_seen_on_the_page_and_thin_in_the_file(static, edge_weights, rng, tmp_path):
+def test_thin_lines_of_a_large_photo_are_wide_on_the_page_and_thin_in_the_file(static, edge_weights, rng, tmp_path):
     photo = Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((1540, 903))
     photo.save(tmp_path / "photo.png")
     found, _ = shown(static, tmp_path / "photo.png", tmp_path, nms=True, max_size="512")
@@ -309,7 +309,7 @@ def test_thin_lines_of_a_large_photo_are_seen_on_the_page_and_thin_in_the_file(s
 
 
 @in_chromium
-def test_controls_go_off_after_a_refused_image(server, tmp_path):
+def test_controls_are_disabled_after_a_rejected_image(server, tmp_path):
     Image.new("RGB", (32, 32)).save(tmp_path / "icon.png", "ICO")  # the browser shows it, the server does not take it
     command = ["node", WEB / "test" / "drop.mjs", CHROMIUM, server, tmp_path / "icon.png", tmp_path / "map"]
     run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)

@@ -1,4 +1,4 @@
-"""The web server: results equal the detector's, limits, refusals in words, headers, and what a page needs."""
+"""The web server: its results are those of `detect_edges` and `render`; limits, errors, headers and the page."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ def test_the_photo_may_be_the_background(client, image):
 
 
 @pytest.mark.parametrize("params", [{"scales": "8,8,8,8"}, {"max_size": "none"}, {"flip": True, "scales": "1,1"}])
-def test_more_work_than_the_largest_image_is_refused(params, client, image, monkeypatch):
+def test_more_work_than_for_the_largest_image_is_an_error(params, client, image, monkeypatch):
     monkeypatch.setattr(serving, "MAX_PIXELS", image.shape[0] * image.shape[1] - 1)
     answer = client.post("/api/edges", content=png(image), params=params)
     assert (answer.status_code, "max_size" in answer.json()["error"]) == (422, True)
@@ -81,7 +81,7 @@ def test_models_health_and_description(client):
 
 
 @pytest.mark.parametrize("name", BAD_IMAGES)
-def test_bad_images_are_refused_in_words(name, client, bad_images):
+def test_bad_images_get_an_error_with_a_reason(name, client, bad_images):
     answer = client.post("/api/edges", content=(bad_images / name).read_bytes())
     expected = {"text.jpg": 415, "empty.png": 422, "bomb.png": 413}.get(name, 422)
     assert answer.status_code == expected
@@ -89,7 +89,7 @@ def test_bad_images_are_refused_in_words(name, client, bad_images):
     assert client.get("/healthz").json()["pending"] == 0
 
 
-def test_sound_images_of_other_kinds_are_not_called_damaged(client):
+def test_valid_images_of_unsupported_kinds_are_not_called_corrupt(client):
     for pixels, says in (
         (np.full((9, 9), 70000, np.int32), "8 or 16 bits"),
         (np.full((9, 9), 2.0, "f4"), "full scale"),
@@ -101,34 +101,34 @@ def test_sound_images_of_other_kinds_are_not_called_damaged(client):
         assert says in answer.json()["error"]
 
 
-def test_names_of_networks_may_be_any(edge_weights):
+def test_models_may_have_any_name(edge_weights):
     offered = TestClient(serving.create_app({"mro": edge_weights, "_v1_": edge_weights})).get("/api/models").json()
     assert [one["name"] for one in offered] == ["mro", "_v1_"]
 
 
-def test_other_refusals(client, image):
-    def refused(**request):
+def test_other_invalid_requests(client, image):
+    def post(**request):
         answer = client.post("/api/edges", **request)
         return answer.status_code, answer.json()["error"]
 
-    status, reason = refused(content=_png_of_size(9000, 9000))
+    status, reason = post(content=_png_of_size(9000, 9000))
     assert (status, "50 megapixels" in reason) == (413, True)
-    status, reason = refused(content=b"{}", headers={"Content-Type": "application/json"})
+    status, reason = post(content=b"{}", headers={"Content-Type": "application/json"})
     assert (status, "not application/json" in reason) == (415, True)
-    assert refused(content=png(image), headers={"X-Long": "x" * 20000})[0] == 431
-    assert refused(content=png(image), params={"threshold": 2})[0] == 422
-    assert refused(content=png(image), params={"threshold": "nan"})[0] == 422
-    assert refused(content=png(image), params={"format": "exe"})[0] == 422
-    status, reason = refused(content=png(image), params={"treshold": 0.3})
+    assert post(content=png(image), headers={"X-Long": "x" * 20000})[0] == 431
+    assert post(content=png(image), params={"threshold": 2})[0] == 422
+    assert post(content=png(image), params={"threshold": "nan"})[0] == 422
+    assert post(content=png(image), params={"format": "exe"})[0] == 422
+    status, reason = post(content=png(image), params={"treshold": 0.3})
     assert (status, "treshold" in reason) == (422, True)
-    assert refused(content=png(image), params={"format": "jpg", "background": "transparent"})[0] == 422
-    assert refused(content=png(image), params={"model": "../../etc/passwd"})[0] == 422
-    assert refused(content=b"x", headers={"Content-Type": "multipart/form-data"})[0] == 422
-    assert refused(content=b"x", headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
-    assert refused(files={"image": (None, "no file")})[0] == 422
+    assert post(content=png(image), params={"format": "jpg", "background": "transparent"})[0] == 422
+    assert post(content=png(image), params={"model": "../../etc/passwd"})[0] == 422
+    assert post(content=b"x", headers={"Content-Type": "multipart/form-data"})[0] == 422
+    assert post(content=b"x", headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
+    assert post(files={"image": (None, "no file")})[0] == 422
     form = b'--y\r\nContent-Disposition: form-data; name="i"; filename="p.png"\r\n\r\n' + png(image)
-    assert refused(content=form, headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
-    status, reason = refused(content=b"x" * (uploads.MAX_BYTES + 1))
+    assert post(content=form, headers={"Content-Type": "multipart/form-data; boundary=y"})[0] == 422
+    status, reason = post(content=b"x" * (uploads.MAX_BYTES + 1))
     assert (status, "32 MB" in reason) == (413, True)
 
 
@@ -169,11 +169,11 @@ def test_the_first_file_of_a_form_counts(disposition, client, image):
         (FIELD + b"--a b--\r\n", "holds no file"),
     ],
 )
-def test_forms_that_would_keep_the_server_busy_are_refused_at_once(form, says):
+def test_slow_forms_are_rejected_at_once(form, says):
     start = time.process_time()
     with pytest.raises(uploads.RequestError, match=says):
         uploads.image_bytes(form, FORM["Content-Type"])
-    assert time.process_time() - start < 1  # nobody else is answered meanwhile
+    assert time.process_time() - start < 1  # the event loop waits meanwhile
 
 
 def test_a_body_without_length_is_cut_off_at_the_limit(monkeypatch):
@@ -229,7 +229,7 @@ def test_cors_only_when_asked(edge_weights):
         )
 
 
-def test_a_full_queue_says_when_to_come_back(edge_weights, image, monkeypatch):
+def test_a_full_queue_says_when_to_try_again(edge_weights, image, monkeypatch):
     gate = threading.Event()
     work = serving.JobQueue.work
 
@@ -281,7 +281,7 @@ def test_time_limits(edge_weights, image, monkeypatch):
     assert slow.status_code == 408
 
 
-def test_the_command_says_what_is_wrong(edge_weights, tmp_path, capsys, monkeypatch):
+def test_errors_of_the_command(edge_weights, tmp_path, capsys, monkeypatch):
     def failed(*arguments):
         with pytest.raises(SystemExit) as stop:
             cli.main(["serve", *map(str, arguments)])
@@ -303,7 +303,7 @@ def test_the_command_says_what_is_wrong(edge_weights, tmp_path, capsys, monkeypa
     assert "no models to serve" in failed()
 
 
-def test_uploads_that_never_end_take_no_place(edge_weights, image):
+def test_unfinished_uploads_take_no_place_in_the_queue(edge_weights, image):
     app = serving.create_app({"tiny": edge_weights}, streams=1, queue=0)
 
     async def crowd():
@@ -329,10 +329,10 @@ def test_uploads_that_never_end_take_no_place(edge_weights, image):
     assert {one.status_code for one in slow} <= {415, 503}
 
 
-def test_unfinished_uploads_share_a_room(monkeypatch):
+def test_unfinished_uploads_share_a_budget(monkeypatch):
     monkeypatch.setattr(uploads, "BUDGET_BYTES", 5000)
     monkeypatch.setattr(uploads, "SMALL_BYTES", 100)
-    room = uploads.UploadBudget()
+    budget = uploads.UploadBudget()
 
     async def body(*chunks):
         for chunk in chunks:
@@ -341,17 +341,17 @@ def test_unfinished_uploads_share_a_room(monkeypatch):
     async def first():
         yield bytes(4500)
         with pytest.raises(uploads.RequestError, match="too many large uploads"):
-            await uploads.read_body(body(bytes(400), bytes(400)), None, room)
-        assert await uploads.read_body(body(bytes(90)), None, room) == bytes(90)
-        assert room.held == 4500
+            await uploads.read_body(body(bytes(400), bytes(400)), None, budget)
+        assert await uploads.read_body(body(bytes(90)), None, budget) == bytes(90)
+        assert budget.held == 4500
 
-    assert asyncio.run(uploads.read_body(first(), None, room)) == bytes(4500)
-    assert room.held == 0
+    assert asyncio.run(uploads.read_body(first(), None, budget)) == bytes(4500)
+    assert budget.held == 0
 
 
 @contextlib.contextmanager
 def served(app):
-    """A real server on loopback; gives a function that opens a connection to it."""
+    """Run a server on loopback; yield a function that opens a connection to it."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(connections.configured(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -367,7 +367,7 @@ def all_of(connection):
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def test_a_client_that_is_still_sending_sees_why_it_is_refused(edge_weights):
+def test_a_client_that_is_still_sending_gets_the_error(edge_weights):
     size = uploads.MAX_BYTES + 2**20
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /api/edges HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size)
@@ -377,7 +377,7 @@ def test_a_client_that_is_still_sending_sees_why_it_is_refused(edge_weights):
         assert b"HTTP/1.1 200" in all_of(connection)
 
 
-def test_what_is_sent_after_the_answer_is_read_up_to_a_limit(edge_weights, monkeypatch):
+def test_data_after_the_response_is_read_up_to_a_limit(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "REST_BYTES", 10**6)
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
         connection.sendall(b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000000\r\n\r\n")
@@ -394,7 +394,7 @@ def test_what_is_sent_after_the_answer_is_read_up_to_a_limit(edge_weights, monke
         (b"POST /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nx", b"HTTP/1.1 405"),
     ],
 )
-def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_weights, monkeypatch):
+def test_late_requests_are_closed(sent, answer, edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.1)
     monkeypatch.setattr(connections, "BODY_SECONDS", 0.1)
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
@@ -409,7 +409,7 @@ def test_requests_that_do_not_arrive_are_ended(sent, answer, edge_weights, monke
         assert all_of(connection).startswith(answer)
 
 
-def test_an_answer_that_nobody_takes_is_dropped(edge_weights, monkeypatch):
+def test_a_response_that_no_client_takes_is_dropped(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "RESPONSE_SECONDS", 0.2)
     monkeypatch.setattr(serving.JobQueue, "work", lambda *_: (bytes(10**8), "1x1"))
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
@@ -419,7 +419,7 @@ def test_an_answer_that_nobody_takes_is_dropped(edge_weights, monkeypatch):
             assert len(all_of(connection)) < 10**8
 
 
-def test_an_answer_that_is_taken_is_whole(edge_weights, monkeypatch):
+def test_a_response_that_a_client_takes_is_complete(edge_weights, monkeypatch):
     monkeypatch.setattr(connections, "RESPONSE_SECONDS", 20)
     monkeypatch.setattr(serving.JobQueue, "work", lambda *_: (bytes(10**8), "1x1"))
     with served(serving.create_app({"tiny": edge_weights})) as connect, connect() as connection:
@@ -428,13 +428,13 @@ def test_an_answer_that_is_taken_is_whole(edge_weights, monkeypatch):
 
 
 @pytest.mark.parametrize(("side", "options"), [(16400, {"format": "webp"}), (66000, {"nms": "1"})])
-def test_a_map_that_could_not_be_written_is_told_before_the_network_runs(side, options, client, monkeypatch):
+def test_images_too_large_for_the_format_are_errors_before_the_network_runs(side, options, client, monkeypatch):
     monkeypatch.setattr(serving.JobQueue, "network", lambda *_: pytest.fail("the network was asked"))
     answer = client.post("/api/edges", content=png(np.zeros((2, side, 3), np.uint8)), params=options)
     assert (answer.status_code, "scale it down" in answer.json()["error"]) == (422, True)
 
 
-def test_pages_of_other_names_are_refused(edge_weights):
+def test_other_host_names_are_rejected(edge_weights):
     with TestClient(serving.create_app({"tiny": edge_weights}, hosts=serving.LOOPBACK)) as client:
         for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
             assert client.get("/healthz", headers={"Host": host}).status_code == 200
@@ -444,7 +444,7 @@ def test_pages_of_other_names_are_refused(edge_weights):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0"])
-def test_the_command_warns_of_others_and_knows_its_names(host, edge_weights, monkeypatch, capsys):
+def test_the_command_warns_of_other_machines_and_knows_its_names(host, edge_weights, monkeypatch, capsys):
     apps = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: [apps.append(self.config.app), sockets[0].close()])
     with pytest.raises(SystemExit) as stop:
@@ -472,6 +472,6 @@ def test_max_size(size, input_size, client, image, edge_weights):
 
 
 @pytest.mark.parametrize("size", ["", "0", "-5", "15", "huge", "1e3", "9" * 5000])
-def test_wrong_sizes(size, client, image):
+def test_invalid_max_size(size, client, image):
     answer = client.post("/api/edges", content=png(image), params={"max_size": size})
     assert (answer.status_code, "max_size" in answer.json()["error"]) == (422, True)

@@ -1,8 +1,8 @@
 """Videos through a network with PyAV (extra `video`): decoding, network and encoding at the same time.
 
-A thread decodes; `streams` workers run the network, each on its own frame; the caller's thread takes the results in
-order, encodes them and copies the audio packets between them. The queue is short: memory does not grow with the clip.
-Frames keep their time stamps, whatever the frame rate does. Frames turned by the container are turned upright.
+A thread decodes; `streams` workers run the network, one frame each; the caller's thread takes the results in order,
+encodes them and copies the audio packets between them. The queue is short, so memory does not grow with the clip.
+Frames keep their time stamps, also at variable frame rates. Frames that the container rotates come out unrotated.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from pixeldiff.jobs.operation import Result, Status, attempt
 from pixeldiff.render.drawing import Drawing, draw, provenance, resolve
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
-WRITTEN = (".mkv", ".mov", ".mp4", ".webm")  # what results may be
+WRITTEN = (".mkv", ".mov", ".mp4", ".webm")  # suffixes of results
 _CODECS = {".webm": "libvpx-vp9"}  # the others take H.264
 _QUALITY = {
-    # No frames that refer to later ones: in MP4 those would shorten clips whose frame rate varies.
+    # No frames that refer to later ones: in MP4 they would shorten clips with a variable frame rate.
     "libx264": {"preset": "veryfast", "crf": "18", "bf": "0"},
     "libvpx-vp9": {"crf": "24", "b": "0", "cpu-used": "6"},
 }
 _AHEAD = 2  # frames in flight per stream of the network
 
-Progress = Callable[[int, int | None], None]  # hears of frames done and, if known, of all
+Progress = Callable[[int, int | None], None]  # called with the frames done and, if known, the total
 
 
 @dataclass
@@ -48,12 +48,12 @@ class Clip:
     """What became of a video."""
 
     frames: int = 0
-    damaged: int = 0  # frames that could not be decoded, or only in part
+    damaged: int = 0  # corrupt frames, left out or decoded in part
     size: tuple[int, int] = (0, 0)  # height, width
     seen: tuple[int, int] | None = None  # by the network
     audio: str = "none"  # none, copied, or left out (the new file's kind cannot hold it)
     seconds: float = 0.0
-    stopped: bool = False  # by Ctrl-C; the file holds what was ready
+    stopped: bool = False  # by Ctrl-C; the file holds the frames that were ready
 
     @property
     def record(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Clip:
 
 @dataclass
 class _Shot:
-    """A frame on its way; `result` is ready when the network is."""
+    """A frame in work; `result` is what the network makes of it."""
 
     result: Future[Any]
     pts: int
@@ -81,7 +81,7 @@ class _Shot:
 
 @dataclass
 class _Decoder:
-    """The thread that reads the clip and fills `items` with shots and audio packets; None ends it."""
+    """The thread that reads a clip into `items`: shots and audio packets, then None."""
 
     container: Any
     submit: Callable[[ImageArray], Future[Any]]
@@ -95,7 +95,7 @@ class _Decoder:
             for item in self._read():
                 if not self._put(item):
                     return
-        except BaseException as error:  # told to the caller's thread
+        except BaseException as error:  # raised in the caller's thread
             self.error = error
         finally:
             self._put(None)
@@ -133,11 +133,11 @@ class _Decoder:
                     pts = expected
                 duration = frame.duration or step
                 last, expected = pts, pts + duration
-                yield _Shot(self.submit(_upright(frame)), pts, duration)
+                yield _Shot(self.submit(_unrotated(frame)), pts, duration)
 
 
 def _packets(container: Any, streams: list[Any], clip: Clip) -> Iterator[Any]:
-    """Packets until the file ends; where it is cut off, what came before counts."""
+    """Yield packets until the file ends, or up to where it is truncated."""
     import av
 
     packets = container.demux(streams)
@@ -153,13 +153,13 @@ def _packets(container: Any, streams: list[Any], clip: Clip) -> Iterator[Any]:
 
 
 def _frame_step(video: Any) -> int:
-    """The usual time between two frames in units of the stream's time base."""
+    """Return the mean time between two frames in units of the stream's time base."""
     rate: Fraction = video.average_rate or Fraction(25)
     base: Fraction = video.time_base
     return max(1, round(1 / (rate * base)))
 
 
-def _upright(frame: Any) -> ImageArray:
+def _unrotated(frame: Any) -> ImageArray:
     image = frame.to_ndarray(format="rgb24")
     turns = round(frame.rotation / 90) % 4  # counter-clockwise
     return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
@@ -283,7 +283,7 @@ def rewrite_video(
 
 @contextlib.contextmanager
 def _named_errors(source: Path, target: Path) -> Iterator[None]:
-    """What goes wrong with a clip, as one line: the other clips still get their edges."""
+    """Turn errors of PyAV and the disk into errors of one line that name the clip."""
     import av
 
     try:
@@ -298,7 +298,7 @@ def _named_errors(source: Path, target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _decoding(container: Any, work: Callable[[ImageArray], Any], streams: int, clip: Clip) -> Iterator[_Decoder]:
-    """The thread that reads the clip, and `streams` workers for the network."""
+    """Start the thread that reads the clip and `streams` workers for the network."""
     with ThreadPoolExecutor(streams) as workers:
         decoder = _Decoder(
             container,
@@ -336,7 +336,7 @@ def _write_all(
 
 
 class _Writer:
-    """The new file. It is begun with the first frame, when the size is known; audio that comes before waits."""
+    """The new file. It starts with the first frame, which gives the size; earlier audio waits."""
 
     def __init__(self, path: Path, source: Any, clip: Clip, note: str) -> None:
         import av
@@ -363,10 +363,10 @@ class _Writer:
         codec = _CODECS.get(Path(self._container.name).suffix.lower(), "libx264")
         self._video = self._container.add_stream(codec, rate=video.average_rate or 25, options=_QUALITY[codec])
         self._video.width, self._video.height = width, height
-        if shape := video.sample_aspect_ratio:  # of a pixel; frames on their side have been turned upright
+        if shape := video.sample_aspect_ratio:  # of a pixel; rotated frames have been turned
             turned = (width, height) != (video.width, video.height)
             self._video.codec_context.sample_aspect_ratio = 1 / shape if turned else shape
-        # Half-resolution color planes need even sides; every player takes them.
+        # Color planes of half resolution need even sides; every player can show them.
         self._video.pix_fmt = "yuv420p" if height % 2 == width % 2 == 0 else "yuv444p"
         self._video.codec_context.time_base = video.time_base
         self._video.time_base = video.time_base
@@ -384,7 +384,7 @@ class _Writer:
         size = (image.shape[0], image.shape[1])
         if self._video is None:
             self._begin(*size)
-        if size != self.clip.size:  # some streams change their size midway
+        if size != self.clip.size:  # some streams change their size
             self.clip.damaged += 1
             return
         frame = av.VideoFrame.from_ndarray(image, format="gray" if image.ndim == 2 else "rgb24")
@@ -395,10 +395,10 @@ class _Writer:
 
     def _encode(self, frame: Any) -> None:
         for packet in self._video.encode(frame):
-            # Encoders guess a duration from the mean frame rate; the last frame's decides how long the clip is.
+            # Encoders estimate durations from the mean frame rate; that of the last frame ends the clip.
             packet.duration = self._durations.pop(packet.pts, packet.duration)
             self._container.mux(packet)
-            self.clip.frames += 1  # here: Ctrl-C may come between a frame's encoding and its counting
+            self.clip.frames += 1  # counted here, because Ctrl-C may interrupt `add`
 
     def copy(self, packet: Any) -> None:
         if self._video is None:
@@ -409,12 +409,13 @@ class _Writer:
 
 
 def written_as(source: Path) -> str:
-    """The suffix of a video's result: its own, or that of MP4 for kinds that are not written."""
+    """Return the suffix of a video's result: that of the video, or .mp4 for formats that are not written."""
     suffix = source.suffix.lower()
     return suffix if suffix in WRITTEN else ".mp4"
 
 
 def is_clip(path: Path) -> bool:
+    """Return whether a file is a video, by its suffix."""
     return path.suffix.lower() in SUFFIXES
 
 
@@ -423,7 +424,7 @@ def _open(path: Path) -> Any:
         import av
     except ImportError as error:
         raise MissingExtra("video", "a video", error.name) from error
-    av.logging.set_level(None)  # damage is counted, not printed
+    av.logging.set_level(None)  # corrupt frames are counted, not printed
     if not path.is_file():
         raise UserError(f"no file {path}; check the name")
     try:
