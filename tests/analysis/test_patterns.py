@@ -25,8 +25,8 @@ def test_patterns_count_the_codes_of_both_branches():
     difference, vanilla = analysis.kernel_patterns(torch.nn.Sequential(layer))
     assert (difference.branch, vanilla.branch, vanilla.layer) == ("central", "vanilla", "0")
     assert difference.counts.tolist() == [1] * 8 + [0] * 248
-    assert difference.uniform_share == 7 / 8  # of the codes 0 to 7 only 0b101 has four transitions
-    assert (vanilla.counts[255], vanilla.uniform_share) == (32, 1.0)
+    assert difference.uniform_fraction == 7 / 8  # of the codes 0 to 7 only 0b101 has four transitions
+    assert (vanilla.counts[255], vanilla.uniform_fraction) == (32, 1.0)
     together = analysis.pooled([difference, difference, vanilla])
     assert [int(p.counts.sum()) for p in together] == [16, 32]
 
@@ -41,7 +41,7 @@ def test_pairs_without_a_ring_have_no_codes(channels):
 def test_a_fresh_network_has_as_many_uniform_kernels_as_chance_gives():
     torch.manual_seed(0)
     for patterns in analysis.pooled(analysis.kernel_patterns(create_model("resnet18_bipdc_cifar", width=0.5))):
-        assert patterns.uniform_share == pytest.approx(58 / 256, abs=0.01)
+        assert patterns.uniform_fraction == pytest.approx(58 / 256, abs=0.01)
 
 
 @pytest.mark.parametrize("kind", ["central", "angular", "radial"])

@@ -42,26 +42,26 @@ def test_replaced_layers_are_not_saved_as_if_they_were_not(tmp_path):
 
 
 def test_mistakes_are_named(folder, tmp_path):
-    with pytest.raises(UserError, match="is no folder with"):
+    with pytest.raises(UserError, match="is not a folder with"):
         from_pretrained(tmp_path / "missing")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"config": config["config"] | {"width": 5}}))
     with pytest.raises(UserError, match="does not hold the weights"):
         from_pretrained(folder)
     (folder / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="not a config of pixeldiff"):
+    with pytest.raises(UserError, match="not a config written by"):
         from_pretrained(folder)
     for wrong in ("[1]", "[" * 100_000, '{"family": [], "config": 3}'):
         (folder / "config.json").write_text(wrong)
         with pytest.raises(UserError):
             from_pretrained(folder)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="cannot make the folder"):
+    with pytest.raises(UserError, match="cannot create the folder"):
         save_pretrained(create_model("tiny", width=4, side_channels=2), tmp_path / "file" / "x")
 
 
 class Hub:
-    """What huggingface_hub does with a name, in a folder."""
+    """Stand in for huggingface_hub: keep repositories as folders."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -86,11 +86,13 @@ def test_to_the_hub_and_back(tmp_path, monkeypatch):
     push_to_hub(model, "me/edges")
     assert from_pretrained("me/edges").config == model.config
     for wrong in ("edges", "a/b/c", "../edges"):
-        with pytest.raises(UserError, match="is no name on the hub"):
+        with pytest.raises(UserError, match="invalid name on the Hub"):
             push_to_hub(model, wrong)
-    with pytest.raises(UserError, match=r"not put on the hub \(401 Unauthorized\); is `hf auth login` done"):
+    with pytest.raises(
+        UserError, match=r"cannot upload nobody/edges to the Hub \(401 Unauthorized\); run `hf auth login`"
+    ):
         push_to_hub(model, "nobody/edges")
-    with pytest.raises(UserError, match=r"neither a folder here nor a network on the hub \(404 Client Error\.\)"):
+    with pytest.raises(UserError, match=r"neither a local folder nor a network on the Hub \(404 Client Error\.\)"):
         from_pretrained("me/other")
 
 

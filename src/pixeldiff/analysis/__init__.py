@@ -1,1 +1,1 @@
-"""What networks have learned: patterns, spectra, plots."""
+"""Statistics and plots of what binary networks learn."""

@@ -1,6 +1,6 @@
-"""The .pth files of the paper's authors (research-only license): read when a user has them, never shipped.
+"""The .pth files of the paper's authors (research-only license): read if a user has them, never shipped.
 
-Their names become ours, their variant is inferred from shapes and its pattern from the weights that have died.
+Keys are renamed. The variant is inferred from shapes, its pattern from the weights that are zero.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _RENAMES = (
 
 
 def read_authors(path: Path, pattern: str | None = None) -> tuple[PiDiNetConfig, dict[str, Tensor]]:
-    """The network in a file and its tensors under our names and in our layout; `pattern` as in `infer_config`."""
+    """Return the config of a file and its tensors, renamed and in our layout; `pattern` as in `infer_config`."""
     state = _read(path)
     config = infer_config(state, pattern)
-    # The authors keep the 8 live radial weights at indices 1..8; ours sit at their pixel, with the center resting.
+    # The authors keep the 8 radial weights in use at indices 1..8; here they are at their pixels, around the center.
     for key, letter in zip(_pattern_keys(), config.pattern, strict=True):
         if letter == "r":
             flat = state[key].flatten(2)
@@ -40,30 +40,32 @@ def read_authors(path: Path, pattern: str | None = None) -> tuple[PiDiNetConfig,
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """The file's tensors under our names."""
+    """Return the file's tensors, renamed."""
     try:
         if zipfile.is_zipfile(path) and any(part.compress_type for part in zipfile.ZipFile(path).infolist()):
-            raise UserError(f"{path} is a compressed archive, which torch.save never writes; download it again")
-        # From memory: a file on disk is asked for as many bytes as a damaged length says.
+            raise UserError(f"{path} is a compressed archive, not a file of torch.save; download it again")
+        # From memory: for a file on disk, torch believes a damaged length and reads as many bytes.
         content = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
         if {"recipe", "average"} <= content.keys():
-            raise UserError(f"{path} is what a run resumes from; its weights are in last.safetensors beside it")
-        state = {_our_name(key): tensor for key, tensor in content["state_dict"].items()}
-        # A tensor may repeat one number over any shape: no more than the file holds.
+            raise UserError(
+                f"{path} is the checkpoint of a run; its weights are in last.safetensors in the same folder"
+            )
+        state = {_rename(key): tensor for key, tensor in content["state_dict"].items()}
+        # A tensor may repeat one number over any shape; it must not be larger than the file.
         if not all(
             t.dtype.is_floating_point and t.layout == torch.strided and t.device.type == "cpu" for t in state.values()
         ):
-            raise UserError(f"{path} holds other things than plain float tensors; download it again")
+            raise UserError(f"{path} holds more than plain float tensors; download it again")
         if sum(tensor.nbytes for tensor in state.values()) > path.stat().st_size:
             raise UserError(f"{path} describes larger tensors than it holds; download it again")
         return state
     except UserError:
         raise
-    except Exception as error:  # torch.load raises whatever the damage happens to hit
+    except Exception as error:  # torch.load raises any exception for damaged files
         raise UserError(f"{path} is not a PiDiNet .pth file ({type(error).__name__}); download it again") from error
 
 
-def _our_name(key: str) -> str:
+def _rename(key: str) -> str:
     for old, new in _RENAMES:
         key = re.sub(old, new, key)
     if match := re.match(r"block(\d)_(\d)\.(conv1|conv2|shortcut)\.(\w+)", key):
@@ -77,13 +79,13 @@ def _our_name(key: str) -> str:
 
 
 def _pattern_keys() -> list[str]:
-    """The names of the 16 pattern layers' weights, in order."""
+    """Return the names of the weights of the 16 pattern layers, in order."""
     blocks = [(stage, block) for stage in range(4) for block in range(4 - (stage == 0))]
     return ["stem.weight", *(f"stages.{s}.{b}.depthwise.weight" for s, b in blocks)]
 
 
 def infer_config(state: dict[str, Tensor], pattern: str | None = None) -> PiDiNetConfig:
-    """The variant of an authors' file from its shapes, and the pattern from its dead weights.
+    """Infer the variant of an authors' file from its shapes, and the pattern from the weights that are zero.
 
     Adam with weight decay drives a weight without gradient to zero: the center for central and angular differences,
     index 0 for radial ones (authors' layout), none for vanilla. Central and angular look alike; if more than one
@@ -94,7 +96,7 @@ def infer_config(state: dict[str, Tensor], pattern: str | None = None) -> PiDiNe
     except KeyError as error:
         raise UserError(f"these are not PiDiNet weights: {error.args[0]} is missing") from error
     if reduce.dim() != 4 or any(kernel.shape[2:] != (3, 3) or not kernel.numel() for kernel in kernels):
-        raise UserError("these are not PiDiNet weights: their layers are no 3x3 convolutions")
+        raise UserError("these are not PiDiNet weights: their layers are not 3x3 convolutions")
     width, side = stem.shape[0], reduce.shape[1]
     cdcm, csam = "sides.0.dilate.squeeze.weight" in state, "sides.0.attend.squeeze.weight" in state
     shortcuts = "stages.1.0.shortcut.weight" in state
@@ -109,8 +111,10 @@ def _infer_pattern(kernels: list[Tensor]) -> str:
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        raise UserError("the file's pattern is none of the published ones; name its 16 letters with pattern=")
-    raise UserError(f"the file's pattern could be {' or '.join(fits)} (they look alike); name it with pattern=")
+        raise UserError("the file's pattern is not a published one; give its 16 letters as pattern=")
+    raise UserError(
+        f"the file's pattern could be {' or '.join(fits)} (the file does not tell them apart); give pattern="
+    )
 
 
 def _could_be(letter: str, kernel: Tensor) -> bool:

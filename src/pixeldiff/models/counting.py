@@ -1,4 +1,4 @@
-"""The layers of a network as records for metrics/complexity.py, by running its shapes only (no numbers)."""
+"""The layers of a network as records for metrics/complexity.py, from shapes on the meta device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRELU_FLOPS = 1
 
 
 def count_layers(model: nn.Module, height: int, width: int | None = None) -> list[LayerRecord]:
-    """One record per layer with weights, in the order in which they run, for one RGB image."""
+    """Return one record per layer with weights, in the order in which they run, for one RGB image."""
     width = height if width is None else width
     if min(height, width) < 1:
         raise UserError(f"the input size is at least 1, got {height}x{width}")
@@ -37,7 +37,7 @@ def count_layers(model: nn.Module, height: int, width: int | None = None) -> lis
     try:
         with torch.no_grad():
             shapes(torch.empty(1, 3, height, width, device="meta"))
-    except RuntimeError as error:  # a pooling that leaves nothing
+    except RuntimeError as error:  # a pooling to size 0
         raise UserError(f"an image of {height}x{width} is too small for this network ({error})") from error
     return records
 
@@ -50,7 +50,7 @@ def _hook(name: str, count: Callable[..., LayerRecord], records: list[LayerRecor
 
 
 def _inside_binary(model: nn.Module, name: str) -> bool:
-    """A binary layer counts its own norms and activations."""
+    """Return whether the module is a part of a binary block, which counts its norms and activations itself."""
     parents = [name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)]
     return any(isinstance(model.get_submodule(parent), BinaryPDCBlock) for parent in parents)
 
@@ -73,10 +73,12 @@ def _binary(name: str, layer: BinaryPDCBlock, shape: tuple[int, ...], elements: 
     norms = sum(norm is not None for norm in (layer.norm, layer.difference_norm))
     elementwise = elements * (BATCH_NORM_FLOPS * norms + RPRELU_FLOPS * len(layer.activations))
     kind = kind_name(layer.kind) if layer.difference_channels else "vanilla"
-    rest = _params(layer) - weights
+    others = _params(layer) - weights
     if not layer.binary_weights:
-        return LayerRecord(name, f"binary activations {kind}", shape, products + elementwise, fp_params=weights + rest)
-    return LayerRecord(name, f"binary {kind}", shape, elementwise, products, rest, weights)
+        return LayerRecord(
+            name, f"binary activations {kind}", shape, products + elementwise, fp_params=weights + others
+        )
+    return LayerRecord(name, f"binary {kind}", shape, elementwise, products, others, weights)
 
 
 def _norm(name: str, norm: nn.BatchNorm2d, shape: tuple[int, ...], elements: int) -> LayerRecord:
@@ -93,7 +95,7 @@ def _prelu(name: str, layer: nn.PReLU, shape: tuple[int, ...], elements: int) ->
 
 
 def _norm_1d(name: str, norm: nn.BatchNorm1d, shape: tuple[int, ...], elements: int) -> LayerRecord:
-    """Behind the last linear layer, and like that in no total."""
+    """Count the norm after the last linear layer; both are in no total."""
     return LayerRecord(name, "batch norm", shape, BATCH_NORM_FLOPS * elements, fp_params=_params(norm), counted=False)
 
 

@@ -1,10 +1,10 @@
-"""Networks as a folder in the layout of model hubs: config.json, model.safetensors and README.md, its card.
+"""Networks as folders in the layout of model hubs: config.json, model.safetensors and README.md, the model card.
 
 save_pretrained(model, "my-edges")
-model = from_pretrained("my-edges")              # a folder here, or "owner/name" on the Hugging Face Hub
+model = from_pretrained("my-edges")              # a local folder, or "owner/name" on the Hugging Face Hub
 push_to_hub(model, "owner/name")
 
-The hub needs the extra `hub`; nothing is fetched or sent but by these two calls.
+The Hub needs the extra `hub`. Nothing else in pixeldiff downloads or uploads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-# What hubs call our tasks.
+# Task -> its name on the Hub.
 PIPELINES = {
     "edges": "image-to-image",
     "classes": "image-classification",
@@ -38,13 +38,13 @@ PIPELINES = {
 
 
 def save_pretrained(model: nn.Module, folder: str | Path) -> None:
-    """Write the folder; the config comes last, so that where it is, the weights are. A card that is there stays."""
+    """Write a network as a folder. An existing model card stays; the config is written last, after the weights."""
     folder = Path(folder)
     described = {"library_name": "pixeldiff", **describe_model(model)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make the folder {folder} ({error.strerror}); choose another place") from error
+        raise UserError(f"cannot create the folder {folder} ({error.strerror}); choose another one") from error
     save_model(model, folder / WEIGHTS)
     if not (folder / CARD).exists():
         atomic_write(folder / CARD, card(described).encode())
@@ -52,17 +52,17 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
 
 
 def from_pretrained(source: str | Path) -> nn.Module:
-    """The network of a folder, or of a name on the hub, with its weights, in eval mode."""
+    """Load a network from a folder, or from the Hub by its name there; in eval mode."""
     folder = Path(source)
     if isinstance(source, str) and HUB_NAME.fullmatch(source) and not folder.exists():
-        folder = _fetched(source)
+        folder = _download(source)
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
-        raise UserError(f"{source} is no folder with {CONFIG} and {WEIGHTS}; write one with save_pretrained")
+        raise UserError(f"{source} is not a folder with {CONFIG} and {WEIGHTS}; write one with save_pretrained")
     try:
         described = json.loads((folder / CONFIG).read_text())
         family, config = described["family"], described["config"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{folder / CONFIG} is not a config of pixeldiff's: a family and its config") from error
+        raise UserError(f"{folder / CONFIG} is not a config written by save_pretrained") from error
     try:
         return load_described(family, config, folder / WEIGHTS)
     except UserError as error:
@@ -72,9 +72,9 @@ def from_pretrained(source: str | Path) -> nn.Module:
 
 
 def push_to_hub(model: nn.Module, name: str, *, private: bool = False) -> None:
-    """Put a network on the Hugging Face Hub as "owner/name", as the user whom huggingface_hub knows."""
+    """Upload a network to the Hugging Face Hub as "owner/name", as the user who is logged in."""
     if not HUB_NAME.fullmatch(name):
-        raise UserError(f'{name!r} is no name on the hub; give it as "owner/name"')
+        raise UserError(f'invalid name on the Hub {name!r}; expected "owner/name"')
     hub = _hub()
     with tempfile.TemporaryDirectory() as folder:
         save_pretrained(model, folder)
@@ -83,12 +83,12 @@ def push_to_hub(model: nn.Module, name: str, *, private: bool = False) -> None:
             hub.upload_folder(repo_id=name, folder_path=folder)
         except Exception as error:  # of files, names, or the library that carries HTTP
             raise UserError(
-                f"{name} was not put on the hub ({_first_line(error)}); is `hf auth login` done?"
+                f"cannot upload {name} to the Hub ({_first_line(error)}); run `hf auth login` first"
             ) from error
 
 
 def card(described: dict[str, Any]) -> str:
-    """A model card in the hub's format; its author says the rest."""
+    """Return a model card in the Hub's format, for its author to complete."""
     task, size = described["task"], {key: value for key, value in described["config"].items() if value is not None}
     return f"""\
 ---
@@ -99,28 +99,28 @@ tags:
 - {task}
 ---
 
-# A network for {task}, of the family {described["family"]}
+# A network for {task} of the family {described["family"]}
 
 ```python
 from pixeldiff import from_pretrained
 
-model = from_pretrained("this folder, or its name on the hub")
+model = from_pretrained("this folder, or its name on the Hub")
 ```
 
 Configuration: `{json.dumps(size)}`. Images are RGB, normalized with `{json.dumps(described["preprocessing"])}`.
 
-To be said by its author: what it was trained on and under which license, its scores and how they were measured, and
-what it must not be used for.
+Its author completes this card: training data and license, scores and how they were measured, intended use and
+limitations.
 """
 
 
-def _fetched(name: str) -> Path:
+def _download(name: str) -> Path:
     hub = _hub()
     try:
         return Path(hub.snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS]))
     except Exception as error:  # of files, names, or the library that carries HTTP
         raise UserError(
-            f"{name} is neither a folder here nor a network on the hub ({_first_line(error)}); check the name"
+            f"{name} is neither a local folder nor a network on the Hub ({_first_line(error)}); check the name"
         ) from error
 
 
@@ -129,7 +129,7 @@ def _hub() -> ModuleType:
     try:
         return importlib.import_module("huggingface_hub")
     except ImportError as error:
-        raise MissingExtra("hub", "a network on the hub", error.name) from error
+        raise MissingExtra("hub", "a network on the Hub", error.name) from error
 
 
 def _first_line(error: Exception) -> str:

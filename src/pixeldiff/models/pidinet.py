@@ -66,7 +66,7 @@ _FULL = {
     "tiny": PiDiNetConfig(20, 8),
     "small": PiDiNetConfig(30, 12),
     "basic": PiDiNetConfig(60, 24),
-    # The paper draws these two without giving their widths; C grows by half, then doubles, M stays at 0.4 C.
+    # The paper plots these two without their widths; here C is 1.5 and 2 times that of basic, and M = 0.4 C.
     "wide": PiDiNetConfig(90, 36),
     "wider": PiDiNetConfig(120, 48),
 }
@@ -96,7 +96,7 @@ class Block(nn.Module):
 
 
 class SideBranch(nn.Module):
-    """From a stage's features to one map of logits at that stage's resolution."""
+    """Compute one map of logits from a stage's features, at that stage's resolution."""
 
     def __init__(self, in_channels: int, config: PiDiNetConfig) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class PiDiNet(nn.Module):
         nn.init.zeros_(self.fusion.bias)  # type: ignore[arg-type]
 
     def side_maps(self, x: Tensor) -> list[Tensor]:
-        """The four side logits, each at its stage's resolution."""
+        """Compute the four side logits, each at its stage's resolution."""
         x = self.stem(x)
         maps = []
         for stage, side in zip(self.stages, self.sides, strict=True):
@@ -150,7 +150,7 @@ class PiDiNet(nn.Module):
         return maps
 
     def side_logits(self, x: Tensor) -> list[Tensor]:
-        """Five maps of logits at the input's size: the four sides, then the fused one."""
+        """Compute five maps of logits at the input's size: the four sides, then the fused one."""
         size = (x.shape[-2], x.shape[-1])
         first, *smaller = self.side_maps(x)
         sides = [first, *(upsample(side, size) for side in smaller)]

@@ -1,6 +1,6 @@
 """Binary layers (paper, sections 4 and 6.2): RPReLU, ReplicaPool and the mixed convolution of Bi-PiDiNet.
 
-What a packed kernel has to do for `BinaryPDCBlock` is written in its docstring and pinned by tests/nn/test_binary.py.
+The docstring of `BinaryPDCBlock` defines what the packed kernels compute; tests/nn/test_binary.py compares.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pixeldiff.nn.lbp import fixed_kernels
 from pixeldiff.nn.ops import PixelPairs, binary_conv2d, binary_pdc, kind_name, resolve_pairs, sign
 
 ACTIVATIONS = ("sum", "branch")
-# Fixed LBP kernels -> ratio of uniform patterns among them (None: whatever chance gives).
+# How fixed LBP kernels are drawn -> fraction of uniform patterns among them (None: as many as chance gives).
 FIXED_LBP: dict[str, float | None] = {"random": None, "uniform": 0.8}
 
 
 class _RPReLU(torch.autograd.Function):
-    """By hand, because it halves the time of what autograd makes of it, and that is much of a narrow network's."""
+    """RPReLU with a written gradient, which takes half the time of autograd's."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, before: Tensor, slope: Tensor, after: Tensor) -> Tensor:
@@ -59,13 +59,13 @@ class ReplicaPool(nn.Module):
     """A shortcut that widens without parameters (paper, Algorithm 1): C' = M * C + C / N, half the size.
 
     Average pooling 2x2, then M copies of it and the mean of its N equal parts, joined along the channels.
-    `pool=False` leaves out the pooling, where a convolution of stride 1 widens.
+    `pool=False` omits the pooling, for a convolution of stride 1.
     """
 
     def __init__(self, copies: int = 1, parts: int = 1, *, pool: bool = True) -> None:
         super().__init__()
         if copies < 1 or parts < 1:
-            raise UserError(f"ReplicaPool takes M and N of at least 1, got {copies} and {parts}")
+            raise UserError(f"ReplicaPool needs copies and parts of at least 1, got {copies} and {parts}")
         self.copies = copies  # M
         self.parts = parts  # N
         self.pool = pool
@@ -83,12 +83,12 @@ class ReplicaPool(nn.Module):
 
     @classmethod
     def between(cls, in_channels: int, out_channels: int, *, pool: bool = True) -> ReplicaPool:
-        """The smallest M and N that lead from one width to the other."""
+        """Build the ReplicaPool of the smallest M and N from one width to the other."""
         extra = out_channels % in_channels or in_channels
         copies = (out_channels - extra) // in_channels
         if copies < 1 or in_channels % extra:
             raise UserError(
-                f"ReplicaPool cannot lead from {in_channels} to {out_channels} channels; "
+                f"ReplicaPool cannot widen {in_channels} channels to {out_channels}; "
                 f"the new width must be M * {in_channels} + {in_channels} / N with whole M and N"
             )
         return cls(copies, in_channels // extra, pool=pool)
@@ -98,17 +98,19 @@ class ReplicaPool(nn.Module):
 
 
 class BinaryPDCBlock(nn.Module):
-    """The mixed binary layer of Bi-PiDiNet (paper, figure "fusion", c), without a bias and without a weight scale.
+    """The mixed binary layer of Bi-PiDiNet (paper, figure "fusion", c) with its batch norms and activations.
+
+    It has neither a bias nor a scale of its weights.
 
     With C input channels, c = floor(ratio * C) and the pairs P of `kind` (8 differences for a 3x3 kernel):
 
         d = binary_pdc(x[:, :c], sign(difference_weight))    weights (O, c, P)           zeros padded before the sign
         v = binary_conv2d(x[:, c:], sign(weight))            weights (O, C - c, k, k)    zeros padded after the sign
         y = RPReLU(BN(d) + BN(v))                            activation="sum"
-        y = RPReLU(BN(d)) + RPReLU(BN(v))                    activation="branch", as the paper's formula is written
+        y = RPReLU(BN(d)) + RPReLU(BN(v))                    activation="branch", as in the paper's formula
 
     d and v are integers: d sums c * P products of +1 and -1 at every pixel, v as many as the kernel has pixels
-    inside the map. Output pixel (y, x) is centerd on input pixel (stride * y, stride * x), output sides are
+    inside the map. Output pixel (y, x) is centered on input pixel (stride * y, stride * x), output sides are
     ceil(side / stride). With ratio 0 only v and its norm exist, with ratio 1 only d.
 
     `clip` bounds the straight-through gradient of both signs. `fixed_lbp` ("random" or "uniform") draws the
@@ -161,15 +163,15 @@ class BinaryPDCBlock(nn.Module):
             _fix_lbp(self.difference_weight, fixed_lbp)
 
     def branches(self, x: Tensor) -> Iterator[Tensor]:
-        """The normalized branches: differences first, then plain pixels; one or both."""
-        first, rest = x.split([self.difference_channels, self.in_channels - self.difference_channels], dim=1)
+        """Yield the normalized branches: differences, plain pixels, or both in this order."""
+        different, plain = x.split([self.difference_channels, self.in_channels - self.difference_channels], dim=1)
         if self.difference_weight is not None and self.difference_norm is not None:
             weight = self._binarized(self.difference_weight)
-            sums = binary_pdc(first, weight, self.kind, self.stride, self.clip, self.kernel_size)
+            sums = binary_pdc(different, weight, self.kind, self.stride, self.clip, self.kernel_size)
             yield self.difference_norm(sums)
         if self.weight is not None and self.norm is not None:
             weight = self._binarized(self.weight)
-            yield self.norm(binary_conv2d(rest, weight, self.stride, self.clip))
+            yield self.norm(binary_conv2d(plain, weight, self.stride, self.clip))
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() != 4 or x.shape[1] != self.in_channels:
@@ -192,21 +194,21 @@ class BinaryPDCBlock(nn.Module):
 
 
 def _latent(shape: tuple[int, ...], fan_in: int) -> nn.Parameter | None:
-    """Real weights whose signs are the binary ones, drawn as nn.Conv2d draws its own; None for an empty branch."""
+    """Return real weights whose signs are the binary ones, drawn as in nn.Conv2d; None for an empty branch."""
     if 0 in shape:
         return None
     bound = fan_in**-0.5
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
-def _fix_lbp(weight: nn.Parameter, case: str) -> None:
-    if case not in FIXED_LBP:
-        raise UserError(f"unknown fixed_lbp {case!r}; use {' or '.join(FIXED_LBP)}, or leave it out to learn")
+def _fix_lbp(weight: nn.Parameter, choice: str) -> None:
+    if choice not in FIXED_LBP:
+        raise UserError(f"unknown fixed_lbp {choice!r}; use {' or '.join(FIXED_LBP)}, or None to learn the kernels")
     if weight.shape[-1] != 8:
         raise UserError(f"fixed LBP kernels have 8 weights, these pixel pairs {weight.shape[-1]}")
-    if weight.is_meta:  # a layout without numbers
+    if weight.is_meta:  # shapes only
         return
-    seed = int(torch.randint(2**31, (), device="cpu"))  # from torch, so that one manual_seed fixes the whole network
-    kernels = fixed_kernels(weight.shape[0] * weight.shape[1], np.random.default_rng(seed), FIXED_LBP[case])
+    seed = int(torch.randint(2**31, (), device="cpu"))  # from torch, so that torch.manual_seed decides
+    kernels = fixed_kernels(weight.shape[0] * weight.shape[1], np.random.default_rng(seed), FIXED_LBP[choice])
     weight.data = torch.from_numpy(kernels).view_as(weight).to(weight)
     weight.requires_grad_(False)

@@ -1,6 +1,6 @@
-"""Local binary patterns of 3x3 kernels: codes, transitions and uniform patterns. NumPy only.
+"""Local binary patterns of 3x3 kernels: codes, transitions and uniform patterns. It needs NumPy only.
 
-The 8 signs round the center, read anticlockwise from the pixel to its right, are a code of 8 bits (+1 is bit 1).
+The 8 signs around the center, read anticlockwise from the pixel to its right, are a code of 8 bits (+1 is bit 1).
 A code is uniform if the circle changes between 0 and 1 at most twice (Ojala et al. 2002, 58 of the 256 codes).
 The paper writes "at most 4" (198 codes) but also counts p + 1 = 9 uniform patterns up to rotation, which is at most 2.
 """
@@ -19,7 +19,7 @@ CODES = 256
 
 
 def lbp_codes(kernels: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Codes of binary or latent kernels: (..., 8) in row order without the center, or (..., 3, 3)."""
+    """Return the codes of binary or latent kernels: (..., 8) in row order without the center, or (..., 3, 3)."""
     if kernels.shape[-2:] == (3, 3):
         kernels = np.delete(kernels.reshape(*kernels.shape[:-2], 9), 4, axis=-1)
     if kernels.shape[-1] != len(RING):
@@ -30,30 +30,30 @@ def lbp_codes(kernels: NDArray[np.floating]) -> NDArray[np.int64]:
 
 
 def kernels_of(codes: NDArray[np.integer]) -> NDArray[np.float32]:
-    """The kernels (..., 8) of +1 and -1 with these codes; the inverse of `lbp_codes`."""
+    """Return the kernels (..., 8) of +1 and -1 with these codes; the inverse of `lbp_codes`."""
     kernels = np.empty((*codes.shape, 8), np.float32)
     kernels[..., RING] = 2.0 * ((codes[..., None] >> np.arange(8)) & 1) - 1.0
     return kernels
 
 
 def transitions(codes: NDArray[np.integer]) -> NDArray[np.int64]:
-    """How often the circle of bits changes: 0, 2, 4, 6 or 8."""
-    turned = (codes >> 1) | ((codes & 1) << 7)
-    changes: NDArray[np.int64] = (((codes ^ turned)[..., None] >> np.arange(8)) & 1).sum(-1)
+    """Count the changes around the circle of bits: 0, 2, 4, 6 or 8."""
+    rotated = (codes >> 1) | ((codes & 1) << 7)
+    changes: NDArray[np.int64] = (((codes ^ rotated)[..., None] >> np.arange(8)) & 1).sum(-1)
     return changes
 
 
 def uniform_codes() -> NDArray[np.int64]:
-    """The 58 codes with at most two transitions."""
+    """Return the 58 codes with at most two transitions."""
     codes = np.arange(CODES)
     return codes[transitions(codes) <= 2]
 
 
-def fixed_kernels(count: int, rng: np.random.Generator, uniform_share: float | None = None) -> NDArray[np.float32]:
-    """Fixed LBP kernels (count, 8): random ones (the paper's case 1), or a given share uniform (case 2: 0.8)."""
-    if uniform_share is None:
+def fixed_kernels(count: int, rng: np.random.Generator, uniform: float | None = None) -> NDArray[np.float32]:
+    """Draw LBP kernels (count, 8): at random (the paper's case 1), or a fraction of them uniform (case 2: 0.8)."""
+    if uniform is None:
         return kernels_of(rng.integers(CODES, size=count))
     codes = rng.choice(np.setdiff1d(np.arange(CODES), uniform_codes()), size=count)
-    chosen = rng.permutation(count)[: round(uniform_share * count)]
+    chosen = rng.permutation(count)[: round(uniform * count)]
     codes[chosen] = rng.choice(uniform_codes(), size=len(chosen))
     return kernels_of(codes)

@@ -1,4 +1,4 @@
-"""A-Softmax (SphereFace, Liu et al. 2017): a softmax over people whose right answer has to win by an angular margin.
+"""A-Softmax (SphereFace, Liu et al. 2017): a softmax over people that the right answer must win by an angular margin.
 
 With an embedding x, a unit weight w_j per person, theta_j the angle between them and y the right person:
 
@@ -6,8 +6,8 @@ With an embedding x, a unit weight w_j per person, theta_j the angle between the
     logit_y = |x| (lambda cos(theta_y) + psi(theta_y)) / (1 + lambda)
     psi(theta) = (-1)^k cos(m theta) - 2k      for theta in [k pi / m, (k + 1) pi / m],    m = 1, 2, 3 or 4
 
-psi falls from 1 to 1 - 2m over [0, pi]; with m = 1 it is the cosine. A large lambda is a plain softmax, which a run
-begins with; it then falls (`annealed`). cos(m theta) is a polynomial of the cosine, so that no arccos is needed.
+psi falls from 1 to 1 - 2m over [0, pi]; with m = 1 it is the cosine. A large lambda is a plain softmax; training
+begins with it and lowers it (`annealed`). cos(m theta) is a polynomial of the cosine, so that no arccos is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARGINS = tuple(_COSINES)
 
 
 def psi(cosine: Tensor, margin: int) -> Tensor:
-    """psi(theta) from cos(theta)."""
+    """Compute psi(theta) from cos(theta)."""
     if margin not in MARGINS:
         raise UserError(f"the margin m is one of {', '.join(map(str, MARGINS))}, got {margin}")
     multiple = torch.zeros_like(cosine)
@@ -37,12 +37,12 @@ def psi(cosine: Tensor, margin: int) -> Tensor:
 
 
 def annealed(first: float, last: float, decay: float, step: int) -> float:
-    """lambda of a step: first / (1 + decay * step), but not below `last`."""
+    """Return lambda of a step: first / (1 + decay * step), but not below `last`."""
     return max(last, first / (1 + decay * step))
 
 
 class AngularMargin(nn.Module):
-    """The logits above for `classes` people; `steps` counts the training steps, so that a resumed run anneals on."""
+    """The logits above for `classes` people; `steps` counts training steps, for runs that are resumed."""
 
     steps: Tensor
 
@@ -52,7 +52,7 @@ class AngularMargin(nn.Module):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor, people: Tensor, margin: int, plain: float) -> Tensor:
-        """Logits of embeddings (N, D) whose right answers are `people`; `plain` is lambda."""
+        """Compute the logits of embeddings (N, D) whose right answers are `people`; `plain` is lambda."""
         length = x.norm(dim=1, keepdim=True).clamp_min(1e-12)
         cosine = F.linear(x / length, F.normalize(self.weight)).clamp(-1, 1)
         right = cosine.gather(1, people[:, None])

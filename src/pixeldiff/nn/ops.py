@@ -31,12 +31,12 @@ from pixeldiff.weights.pairs import pixel_pairs as pixel_pairs
 
 
 def kind_name(kind: str | PixelPairs) -> str:
-    """What to call it in a table."""
+    """Return the name of a kind, "pairs" for a PixelPairs."""
     return kind if isinstance(kind, str) else "pairs"
 
 
 def resolve_pairs(kind: str | PixelPairs, kernel_size: int) -> PixelPairs:
-    """A kind by name or as given, checked against the kernel size."""
+    """Return the pixel pairs of a kind; an error unless they are for this kernel size."""
     pairs = pixel_pairs(kind, kernel_size) if isinstance(kind, str) else kind
     if pairs.kernel_size != kernel_size:
         raise UserError(
@@ -48,12 +48,12 @@ def resolve_pairs(kind: str | PixelPairs, kernel_size: int) -> PixelPairs:
 
 @lru_cache(maxsize=64)
 def _folding_matrix(pairs: PixelPairs, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # it is kept, and may be needed for a gradient later
+    with torch.inference_mode(False):  # the cache keeps it, and a later call may need a gradient
         return torch.from_numpy(pairs.matrix()).to(dtype=dtype, device=device)
 
 
 def fold(weight: Tensor, kind: str | PixelPairs) -> Tensor:
-    """The plain kernel that computes the pixel difference convolution of `weight` (paper, section 3.2).
+    """Return the plain kernel that computes the pixel difference convolution of `weight` (paper, section 3.2).
 
     `weight` is (..., k, k); the result is (..., s, s) with s the support of the pairs (5 for radial 3x3, else k).
     """
@@ -73,8 +73,9 @@ class _RadialDepthwise(torch.autograd.Function):
     """Depthwise radial convolution, 3x3, stride 1, padded to keep the size.
 
     The gradient of a 5x5 depthwise kernel is the slowest step of training on a CPU. This kernel has the form
-    y = (w, dilation 2) - (w, dilation 1), so its gradient is that of two 3x3 kernels; the one of dilation 2 is plain
-    again on the four grids of every second pixel. Four times quicker, and the same sums in another order.
+    y = (w, dilation 2) - (w, dilation 1), so its gradient is that of two 3x3 kernels. The one of dilation 2 becomes a
+    plain one on the four grids of every second pixel. This is four times faster and computes the same sums in another
+    order.
     """
 
     @staticmethod
@@ -84,7 +85,7 @@ class _RadialDepthwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, weight = (saved.to(gradient.dtype) for saved in ctx.saved_tensors)  # half precision has its own dtype
+        x, weight = (saved.to(gradient.dtype) for saved in ctx.saved_tensors)  # half precision under autocast
         to_x = to_weight = None
         if ctx.needs_input_grad[0]:
             to_x = _depthwise_gradients(gradient, x, fold(weight, "radial"), (True, False))[0]
@@ -97,32 +98,34 @@ class _RadialDepthwise(torch.autograd.Function):
         return to_x, to_weight
 
 
-def _depthwise_gradients(gradient: Tensor, x: Tensor, weight: Tensor, which: tuple[bool, bool]) -> tuple[Tensor, ...]:
-    """Gradients of F.conv2d(x, weight, padding=k // 2, groups=C): (to x, to weight), None where not in `which`."""
+def _depthwise_gradients(gradient: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> tuple[Tensor, ...]:
+    """Return the gradients of F.conv2d(x, weight, padding=k // 2, groups=C), to x and to weight, as far as wanted."""
     padding, ones = [weight.shape[-1] // 2] * 2, [1, 1]
-    found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
-        gradient, x, weight, None, ones, padding, ones, False, [0, 0], weight.shape[0], [*which, False]
+    gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
+        gradient, x, weight, None, ones, padding, ones, False, [0, 0], weight.shape[0], [*wanted, False]
     )
-    return found
+    return gradients
 
 
 def _grids(x: Tensor) -> Tensor:
-    """The four grids of every second pixel, (4 N, C, ceil(H / 2), ceil(W / 2)), zeros where a grid is smaller."""
+    """Return the four grids of every second pixel, (4 N, C, ceil(H / 2), ceil(W / 2)), zero-padded."""
     height, width = x.shape[2:]
     if height % 2 or width % 2:
         x = F.pad(x, (0, width % 2, 0, height % 2))
     rows = x.permute(0, 2, 3, 1).unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # N, H / 2, 2, W / 2, 2, C
-    grids: Tensor = rows.permute(2, 4, 0, 1, 3, 5).flatten(0, 2)  # one pass, each pixel's channels in a run
+    grids: Tensor = rows.permute(2, 4, 0, 1, 3, 5).flatten(0, 2)  # one copy; the channels of a pixel are adjacent
     return grids.permute(0, 3, 1, 2)
 
 
 def radial_depthwise(x: Tensor, weight: Tensor) -> Tensor:
-    """F.conv2d(x, fold(weight, "radial"), padding=2, groups=C) for weights (C, 1, 3, 3), with a quicker gradient."""
+    """Compute F.conv2d(x, fold(weight, "radial"), padding=2, groups=C), weight (C, 1, 3, 3), with a fast gradient."""
     result: Tensor = _RadialDepthwise.apply(x, weight)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Sign(torch.autograd.Function):
+    """Sign with the straight-through gradient."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, clip: float) -> Tensor:
         ctx.save_for_backward(x)
@@ -138,13 +141,13 @@ class _Sign(torch.autograd.Function):
 
 
 def sign(x: Tensor, clip: float = 1.0) -> Tensor:
-    """+1 where x >= 0, else -1; the gradient passes straight through where |x| < clip and is 0 elsewhere."""
+    """Return +1 where x >= 0, else -1; the gradient passes straight through where |x| < clip and is 0 elsewhere."""
     result: Tensor = _Sign.apply(x, clip)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Differences(torch.autograd.Function):
-    """One pass per pair over shifted views, in both directions: much cheaper than a convolution with +1 and -1."""
+    """Differences of shifted views, one pass per pair: much faster than a convolution with kernels of +1 and -1."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, pairs: PixelPairs, stride: int) -> Tensor:
@@ -184,7 +187,7 @@ class _Differences(torch.autograd.Function):
 
 
 def _shifted(padded: Tensor, offset: Offset, radius: int, stride: int) -> Tensor:
-    """The pixels at `offset` from each output pixel, as a view of a map padded by `radius` on each side."""
+    """Return the pixels at `offset` from each output pixel: a view of a map padded by `radius` on each side."""
     rows, columns = (
         slice(radius + o, radius + o + side - 2 * radius, stride)
         for o, side in zip(offset, padded.shape[2:], strict=True)
@@ -193,18 +196,19 @@ def _shifted(padded: Tensor, offset: Offset, radius: int, stride: int) -> Tensor
 
 
 def pixel_differences(x: Tensor, pairs: PixelPairs, stride: int = 1) -> Tensor:
-    """The planes x_i - x'_i, (N, P * C, ceil(H / stride), ceil(W / stride)); plane i * C + c is pair i of channel c.
+    """Return the planes x_i - x'_i, (N, P * C, ceil(H / stride), ceil(W / stride)).
 
-    Output pixel (y, x) is centerd on input pixel (stride * y, stride * x). Pixels outside the map are 0.
+    Plane i * C + c is pair i of channel c. Output pixel (y, x) is centered on input pixel (stride * y, stride * x).
+    Pixels outside the map are 0.
     """
     result: Tensor = _Differences.apply(x, pairs, stride)  # type: ignore[no-untyped-call]
     return result
 
 
 def binary_conv2d(x: Tensor, weight: Tensor, stride: int = 1, clip: float = 1.0) -> Tensor:
-    """Convolution of Sign(x) with weights (O, C, k, k), k odd, used as given: `sign(weight)` makes it all binary.
+    """Convolve Sign(x) with real weights (O, C, k, k), k odd; pass `sign(weight)` for a binary convolution.
 
-    k // 2 zeros are padded after the sign: a border output sums fewer products, none of them guessed.
+    k // 2 zeros are padded after the sign: an output at the border sums fewer products.
     """
     return F.conv2d(sign(x, clip), weight, stride=stride, padding=weight.shape[-1] // 2)
 
@@ -212,7 +216,7 @@ def binary_conv2d(x: Tensor, weight: Tensor, stride: int = 1, clip: float = 1.0)
 def binary_pdc(
     x: Tensor, weight: Tensor, kind: str | PixelPairs, stride: int = 1, clip: float = 1.0, kernel_size: int = 3
 ) -> Tensor:
-    """Bi-PDC, sum_i w_i * Sign(x_i - x'_i), with weights (O, C, P), one per difference in row order, used as given.
+    """Compute Bi-PDC, sum_i w_i * Sign(x_i - x'_i), with real weights (O, C, P), one per difference in row order.
 
     Zeros are padded before the difference: outside pixels are 0, so every sign is +1 or -1, also at the border.
     The bit of pair i is `x_i >= x'_i` at (stride * y, stride * x); the sum is a 1x1 convolution over P * C bits.
