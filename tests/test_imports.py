@@ -84,7 +84,7 @@ def test_the_light_world_and_the_doors_open_without_torch(room: str) -> None:
         ["train", "recipe.toml", "-o", "run"],
         ["export", "net.safetensors", "-o", "net.onnx"],
         ["info", "bipidinet18"],
-        ["analyze", "net.safetensors", "--out", "figures"],
+        ["analyze", "net.safetensors", "-o", "figures"],
     ],
     ids=lambda words: words[0],
 )

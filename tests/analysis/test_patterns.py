@@ -61,12 +61,12 @@ def test_differences_are_high_pass_and_shifts_are_all_pass():
         assert magnitude.max() == pytest.approx(2.0)
 
 
-def test_high_frequency_share():
+def test_high_frequency_fraction():
     y, x = np.mgrid[:32, :32]
     slow, fast = np.sin(2 * np.pi * 2 * x / 32), np.sin(2 * np.pi * 13 * y / 32)
-    assert analysis.high_frequency_share(analysis.spectrum(slow + 5)) == pytest.approx(0.0, abs=1e-12)
-    assert analysis.high_frequency_share(analysis.spectrum(fast - 5)) == pytest.approx(1.0)
-    assert analysis.high_frequency_share(analysis.spectrum(slow + 2 * fast)) == pytest.approx(0.8)
+    assert analysis.high_frequency_fraction(analysis.spectrum(slow + 5)) == pytest.approx(0.0, abs=1e-12)
+    assert analysis.high_frequency_fraction(analysis.spectrum(fast - 5)) == pytest.approx(1.0)
+    assert analysis.high_frequency_fraction(analysis.spectrum(slow + 2 * fast)) == pytest.approx(0.8)
 
 
 def test_feature_maps_are_the_branch_sums(rng):
@@ -95,7 +95,7 @@ def test_command(tmp_path, capsys):
     weights, out = tmp_path / "m.safetensors", tmp_path / "out"
     save_model(model, weights, {"recipe": {"seed": 7}})
     data = write_cifar(tmp_path / "cifar-100-python")
-    assert run(weights, "--out", out, "--data", data, "--images", 8) == 0
+    assert run(weights, "-o", out, "--data-dir", data, "--limit", 8) == 0
     figures = {f"{name}.png" for name in ("patterns", "kernels", "filters", "features")}
     assert {f.name for f in out.iterdir()} == {*figures, "analysis.json"}
     report = json.loads((out / "analysis.json").read_text())
@@ -108,27 +108,27 @@ def test_command(tmp_path, capsys):
     assert sum(rows[0]["most_frequent"].values()) == np.sort(first.counts)[-5:].sum() / first.counts.sum()
     assert set(report["high_frequency"]["stages.0.0.conv"]) == {"central", "vanilla"}
     assert "uniform" in capsys.readouterr().out
-    assert run(weights, "--out", out) == 2
+    assert run(weights, "-o", out) == 2
     assert "--overwrite" in capsys.readouterr().err
 
 
 def test_images_as_the_network_was_trained(tmp_path, rng, capsys):
-    """The recipe in the file, not the stem, says what --data is."""
+    """The recipe in the file, not the stem, decides how --data-dir is read."""
     (tmp_path / "val" / "a").mkdir(parents=True)
     Image.fromarray(rng.integers(256, size=(20, 20, 3), dtype=np.uint8)).save(tmp_path / "val/a/0.png")
     weights = tmp_path / "m.safetensors"
     recipe = {"seed": 0, "data": {"dataset": "folder", "size": 16}}
     save_model(create_model("resnet18_bipdc_cifar", width=0.125, classes=1), weights, {"recipe": recipe})
-    assert run(weights, "--out", tmp_path / "out", "--data", tmp_path) == 0
+    assert run(weights, "-o", tmp_path / "out", "--data-dir", tmp_path) == 0
     assert "stages.2.0.conv" in json.loads((tmp_path / "out" / "analysis.json").read_text())["high_frequency"]
 
 
 def test_bad_input(tmp_path, capsys):
     save_model(create_model("resnet18_cifar", width=0.125), tmp_path / "float.safetensors")
-    assert run(tmp_path / "float.safetensors", "--out", tmp_path / "out") == 2
+    assert run(tmp_path / "float.safetensors", "-o", tmp_path / "out") == 2
     assert "no 3x3 binary kernels" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    assert run(tmp_path / "missing.safetensors", "--out", tmp_path / "out") == 2
-    assert run("bipdc-cifar100", "--out", tmp_path / "out", "--data", tmp_path / "missing") == 2
+    assert run(tmp_path / "missing.safetensors", "-o", tmp_path / "out") == 2
+    assert run("bipdc-cifar100", "-o", tmp_path / "out", "--data-dir", tmp_path / "missing") == 2
     assert "no data folder" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -31,7 +31,7 @@ def test_suppression_inside_is_that_outside(tmp_path):
     path = write_detector(tmp_path, nms=True)
     detector = ObjectDetector(path, threads=1)  # it has both
     outputs = [output.name for output in detector.session.get_outputs()]
-    assert outputs == ["boxes", "scores", "found_boxes", "found_scores", "found_labels", "found_images"]
+    assert outputs == ["boxes", "scores", "detected_boxes", "detected_scores", "detected_labels", "detected_images"]
     image = np.random.default_rng(0).normal(size=(2, 3, 96, 96)).astype(np.float32)
     boxes, scores, found, values, labels, images = detector.session.run(outputs, {"image": image})
     assert len(found) > 3
@@ -47,7 +47,7 @@ def test_the_command(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["export", str(tmp_path / "random.safetensors"), "-o", str(tmp_path / "n.onnx"), "--nms"])
     assert stopped.value.code == 0
-    assert "found_boxes" in [output.name for output in onnx.load(tmp_path / "n.onnx").graph.output]
+    assert "detected_boxes" in [output.name for output in onnx.load(tmp_path / "n.onnx").graph.output]
     with pytest.raises(SystemExit) as stopped:
         main(["export", "tiny", "-o", str(tmp_path / "t.onnx"), "--nms"])
     assert stopped.value.code == 2

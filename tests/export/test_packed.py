@@ -119,7 +119,7 @@ def test_bipidinet18_fits_2_6_megabytes_without_its_linear_layer(tmp_path):
 
 
 def test_float_networks_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"finds edges; export it to \.onnx"):
+    with pytest.raises(UserError, match=r"is for edges; export it to \.onnx"):
         pack_model(create_model("tiny", width=4, side_channels=4), tmp_path / "model.pdn")
     with pytest.raises(UserError, match=r"a float one.*metrics\.jsonl"):
         pack_model(BiPiDiNet(replace(BEFORE, architecture="plain")), tmp_path / "model.pdn")

@@ -1,6 +1,6 @@
-"""A trained binary network to a .pdn file: one bit per binary weight, batch norms folded to scale and shift.
+"""Binary networks as .pdn files: one bit per binary weight, batch norms folded to scale and shift.
 
-The file is run on the packed kernels and compared with the network before it gets its name. See docs/guide/format.md.
+A file runs on the packed kernels and is compared with the network before it gets its name (docs/guide/format.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Packed = list[tuple[Table, Arrays]]  # layer by layer
 
 
 def export_packed(source: str | Path, destination: str | Path, pattern: str | None = None) -> float:
-    """A weights file (or a pretrained model's name) to a .pdn file; returns its largest deviation."""
+    """Export a weights file or a pretrained model as a .pdn file; return its largest deviation."""
     model, described = load_with_description(source, pattern)
     return pack_model(model, destination, described)
 
@@ -45,26 +45,26 @@ def pack_model(model: nn.Module, destination: str | Path, metadata: Table | None
     """Write `model` as a .pdn file and return its largest deviation; an error if that exceeds PARITY."""
     layers, arrays = pack_layers(model)
     described = _describe(describe_model(model, metadata), layers)
-    with atomic_path(Path(destination), ".pdn", durable=True) as draft:
-        save_file(arrays, draft, {METADATA_KEY: json.dumps(described)})
-        deviation = _deviation(model, draft)
+    with atomic_path(Path(destination), ".pdn", durable=True) as unfinished:
+        save_file(arrays, unfinished, {METADATA_KEY: json.dumps(described)})
+        deviation = _deviation(model, unfinished)
         if not deviation <= PARITY:
             raise UserError(f"the packed network deviates by {deviation:.1e} (at most {PARITY:.0e}); nothing written")
-        make_readable(draft)
+        make_readable(unfinished)
     return deviation
 
 
 def pack_layers(model: nn.Module) -> tuple[list[Table], Arrays]:
-    """The layer list of the format and the tensors, named "<layer>.<tensor>"."""
+    """Return the layer list of the format and the tensors, named "<layer>.<tensor>"."""
     if not isinstance(model, BiPiDiNet | SphereFace):
-        raise UserError("a .pdn file holds a binary network, this one finds edges; export it to .onnx")
+        raise UserError("a .pdn file holds a binary network, this one is for edges; export it to .onnx")
     if model.config.architecture in ("plain", "float"):
         raise UserError(
             "a .pdn file holds a binary network, this is a float one: it runs in torch (pixeldiff.load_model), "
             "and training has scored it (metrics.jsonl)"
         )
     packed = _classifier(model) if isinstance(model, BiPiDiNet) else _embedder(model)
-    arrays = {f"{i}.{name}": array for i, (_, own) in enumerate(packed) for name, array in own.items()}
+    arrays = {f"{i}.{name}": array for i, (_, tensors) in enumerate(packed) for name, array in tensors.items()}
     return [table for table, _ in packed], arrays
 
 
@@ -100,26 +100,26 @@ def _embedder(model: SphereFace) -> Packed:
 
 
 def _parts(stage: nn.Module) -> list[Any]:
-    """The units of a stage; the float layers that open the first one are one part."""
+    """Return the units of a stage; the float layers that open the first stage are one part."""
     assert isinstance(stage, nn.Sequential)
     units = [layer for layer in stage if isinstance(layer, BinaryUnit)]
     floats = [layer for layer in stage if not isinstance(layer, BinaryUnit)]
     return [nn.Sequential(*floats), *units] if floats else list(units)
 
 
-def _describe(said: Table, layers: list[Table]) -> Table:
-    """The description of the file, from that of the weights."""
-    labels = list(said.get("labels", ()))
+def _describe(metadata: Table, layers: list[Table]) -> Table:
+    """Return the metadata of the file, from that of the weights."""
+    labels = list(metadata.get("labels", ()))
     if labels and len(labels) != layers[-1]["outputs"]:
         raise UserError(f"the weights name {len(labels)} classes, the network has {layers[-1]['outputs']}")
     return {
         "format": FORMAT,
-        "version": 2 if layers[-1]["op"] == "flatten_linear" else 1,  # the first that has what it needs
-        "name": said.get("name", "network"),
-        "task": said["task"],
-        "license": said.get("license", "not stated"),
+        "version": 2 if layers[-1]["op"] == "flatten_linear" else 1,  # the first version with these layers
+        "name": metadata.get("name", "network"),
+        "task": metadata["task"],
+        "license": metadata.get("license", "not stated"),
         "labels": labels,
-        "preprocessing": said["preprocessing"],
+        "preprocessing": metadata["preprocessing"],
         "layers": layers,
     }
 
@@ -130,7 +130,7 @@ def _array(tensor: Tensor | None) -> NDArray[np.float32]:
 
 
 def _norm(norm: nn.Module) -> NDArray[np.float32]:
-    """Scale and shift of a batch norm in eval mode, (2, channels), as torch itself folds them."""
+    """Return scale and shift of a batch norm in eval mode, (2, channels), rounded as in torch."""
     assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
     mean, variance = _array(norm.running_mean), _array(norm.running_var)
     scale = _array(norm.weight) * (np.float32(1) / np.sqrt(variance + np.float32(norm.eps)))
@@ -198,22 +198,22 @@ def _branches(conv: BinaryPDCBlock) -> Arrays:
 
 
 def _deviation(model: nn.Module, path: Path) -> float:
-    """Largest difference on seeded noise, smoothed so that differences of neighbors vary.
+    """Return the largest difference on seeded noise, smoothed so that differences of neighbors vary.
 
-    Of eight images the worst two do not count: torch's last bit, which changes with its threads, turns a sign now and
-    then, and that image is off by 1e-2. What is packed wrongly is wrong in all of them.
+    Of eight images the worst two do not count: rounding in torch, which depends on its threads, flips a sign now and
+    then, and that image deviates by 1e-2. A wrongly packed file deviates in all images.
     """
     file = read_packed(path)
-    seen = file.preprocessing
+    prepare = file.preprocessing
     generator = torch.Generator().manual_seed(0)
-    noise = torch.rand((8, 3, seen.size[0] // 4, seen.size[1] // 4), generator=generator)
-    pixels = (nn.functional.interpolate(noise, size=seen.size, mode="bilinear") * 255).byte()
+    noise = torch.rand((8, 3, prepare.size[0] // 4, prepare.size[1] // 4), generator=generator)
+    pixels = (nn.functional.interpolate(noise, size=prepare.size, mode="bilinear") * 255).byte()
     batch = np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
     training = model.training
     model.eval()
     with torch.no_grad():
-        expected = model(normalize(pixels, seen.mean, seen.std)).numpy()
+        expected = model(normalize(pixels, prepare.mean, prepare.std)).numpy()
     model.train(training)
     length = np.linalg.norm(expected, axis=1, keepdims=True) if isinstance(file.layers[-1], FlattenLinear) else 1.0
-    away = np.abs((PackedNetwork(file, cores())(seen.normalize(batch)) - expected) / length).max(1)
-    return float(np.sort(away)[-3])
+    difference = np.abs((PackedNetwork(file, cores())(prepare.normalize(batch)) - expected) / length).max(1)
+    return float(np.sort(difference)[-3])

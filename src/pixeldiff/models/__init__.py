@@ -9,7 +9,7 @@ A family is one module and one entry in FAMILIES. The module holds
     init_from(model, other)   give `model` the weights of a related network; a UserError says why they do not fit
 
 Weights files name their family as FAMILIES does. Networks for edges also have `side_logits(x)`: maps of logits at the
-input's size, the fused one last.
+input's size, the fused one last. A family whose networks run on pixeldiff's C++ engine has engine_layout(model).
 """
 
 from __future__ import annotations
