@@ -195,7 +195,7 @@ def test_a_folder_is_searched_and_searched_again(album, network, capsys, tmp_pat
     assert run(*words, "--json", tmp_path / "r.json") == 1
     assert capsys.readouterr() == told
     content = json.loads((tmp_path / "r.json").read_text())
-    assert (content["new"], content["images"], content["embeddings"]) == (0, 5, str(album) + ".faces")
+    assert (content["new"], content["images"], content["embeddings"]) == (0, 5, str(album) + ".faces.npz")
     assert [one["same"] for one in content["results"]] == [True, False]
     assert [one["input"] for one in content["failed"]] == [str(album / "bad.png")]
 
@@ -219,23 +219,23 @@ def test_the_folder_that_one_is_in(album, network, monkeypatch, capsys):
     assert run("search", ".", "--query", "me.png", "--model", network, "--top", 1, "--json", "-") == 1
     content = json.loads(capsys.readouterr().out)
     assert [one["input"] for one in content["results"]] == ["summer/also-me.png"]
-    assert (content["images"], content["embeddings"]) == (5, str(album) + ".faces")
+    assert (content["images"], content["embeddings"]) == (5, str(album) + ".faces.npz")
 
 
 def test_another_network_is_told_and_may_rebuild(album, network, capsys, tmp_path):
     other = face_network.write(tmp_path / "other.pdn", seed=1)
     words = ("search", album, "--query", album / "me.png", "--threshold", 0.9)
     assert run(*words, "--model", network) == 1
-    before = (tmp_path / "album.faces").read_bytes()
+    before = (tmp_path / "album.faces.npz").read_bytes()
     capsys.readouterr()
     assert run(*words, "--model", other) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "holds embeddings of another network, 'net'" in told
     assert run(*words, "--model", other, "--embeddings", tmp_path / "of-other") == 1
-    assert (tmp_path / "album.faces").read_bytes() == before
+    assert (tmp_path / "album.faces.npz").read_bytes() == before
     assert run(*words, "--model", other, "--rebuild") == 1
-    assert (tmp_path / "album.faces").read_bytes() == (tmp_path / "of-other").read_bytes()
+    assert (tmp_path / "album.faces.npz").read_bytes() == (tmp_path / "of-other").read_bytes()
 
 
 @needs_networks
@@ -246,7 +246,7 @@ def test_photos_with_no_face_or_two(people, network, capsys, tmp_path):
     assert run("compare", people / "ann/01.jpg", people / "bob/04.png", *words, "--face", "largest") == 0
     assert run("search", people, "--query", people / "bob/03.png", *words) == 2
     assert "03.png: no face was found" in capsys.readouterr().err
-    assert not (tmp_path / "people.faces").exists()
+    assert not (tmp_path / "people.faces.npz").exists()
     assert run("search", people, "--query", people / "ann/02.png", *words) == 1
     told = capsys.readouterr()
     assert f"no face in 2 of 7 images: {people}/bob/02.png, {people}/bob/03.png" in told.err

@@ -30,7 +30,7 @@ from pixeldiff.export.onnx import export_onnx
 from pixeldiff.export.packed import pack_model
 from pixeldiff.inference.classes import Classifier
 from pixeldiff.inference.edges import EdgeNetwork, Look
-from pixeldiff.inference.face_index import Gallery, ImageArray
+from pixeldiff.inference.face_index import FaceIndex, IndexedImage
 from pixeldiff.jobs.video import detect_video
 from pixeldiff.models import saving as checkpoint
 from pixeldiff.models.bipidinet import BiPiDiNet, BiPiDiNetConfig
@@ -204,23 +204,23 @@ def _faces() -> dict[str, Format]:
     return {
         "points": Format("case.txt", (lines, table), (read_landmarks,), mutate.json_text, 20),
         "pairs": Format("pairs.txt", (pairs,), (lambda path: read_pairs("pairs", path.parent),), None, 20, beside),
-        "faces": Format("case.faces", (_written(_save_gallery, "case.faces"),), (_search,), None, 20),
+        "faces": Format("case.faces.npz", (_written(_save_index, "case.faces.npz"),), (_search,), None, 20),
     }
 
 
-def _save_gallery(path: Path) -> None:
-    gallery = Gallery(path, "net", "1", 4)
+def _save_index(path: Path) -> None:
+    index = FaceIndex(path, "net", "1", 4)
     for name, faces in (("a", 1), ("b", 2), ("c", 0)):
         vectors = np.full((faces, 4), 0.5, np.float32)
-        gallery.images[name] = ImageArray(7, 10**18, vectors, "" if faces else "no face was found")
-    gallery.save()
+        index.images[name] = IndexedImage(7, 10**18, vectors, "" if faces else "no face was found")
+    index.save()
 
 
 def _search(path: Path) -> None:
-    gallery = Gallery(path, "net", "1", 4)
-    gallery.read()
-    gallery.rank(np.full(4, 0.5, np.float32))
-    gallery.failed()
+    index = FaceIndex(path, "net", "1", 4)
+    index.read()
+    index.rank(np.full(4, 0.5, np.float32))
+    index.failed()
 
 
 def _read_recipes(path: Path) -> None:

@@ -21,7 +21,7 @@ from pixeldiff.data.lists import shortened
 from pixeldiff.errors import InputError, UserError
 from pixeldiff.files import search_folder
 from pixeldiff.inference.alignment import FACES, SIZE, FaceAligner, NoFaceError
-from pixeldiff.inference.face_index import SUFFIX, Gallery, Vectors
+from pixeldiff.inference.face_index import SUFFIX, FaceIndex, Vectors
 from pixeldiff.machine import cores
 
 TASK = "faces"
@@ -181,16 +181,16 @@ def search(
         aligner = FaceAligner(face)
         vector = _one_face(opened, aligner, query)
         file = embeddings or folder.resolve().with_name(folder.resolve().name + SUFFIX)
-        gallery = Gallery(file, opened.name, opened.sha256, opened.network.size)
-        new = _update(gallery, folder, names, opened, aligner, threads, rebuild)
+        index = FaceIndex(file, opened.name, opened.sha256, opened.network.size)
+        new = _update(index, folder, names, opened, aligner, threads, rebuild)
         limit = _threshold(opened, threshold)
-    ranked = gallery.rank(vector, [name for name in names if _is_query(folder, name, query)])
+    ranked = index.rank(vector, [name for name in names if _is_query(folder, name, query)])
     results = [
         {"input": str(folder / name), "score": round(score, 4), "same": limit.same(score)}
         for score, name in ranked[:top]
     ]
     failed = [{"input": name, "error": why} for name, why in closed.items()]
-    failed += [{"input": str(folder / name), "error": why} for name, why in gallery.failed().items()]
+    failed += [{"input": str(folder / name), "error": why} for name, why in index.failed().items()]
     more = {"model": opened.name, "threshold": limit.score, "images": len(names), "new": new, "embeddings": str(file)}
     _json.write(json_target, "faces search", results, failed, overwrite, **more)
     if json_target != _json.STDOUT:
@@ -214,7 +214,7 @@ def _names(folder: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _update(
-    gallery: Gallery,
+    index: FaceIndex,
     folder: Path,
     names: Sequence[str],
     opened: Open,
@@ -224,9 +224,9 @@ def _update(
 ) -> int:
     """Embed the images that are new, with a progress bar; return how many were."""
     if rebuild:
-        gallery.check_foreign()
+        index.check_foreign()
     else:
-        gallery.read()
+        index.read()
 
     def embed(path: Path) -> Vectors:
         try:
@@ -236,14 +236,14 @@ def _update(
         vectors: Vectors = opened.network.embed(np.stack(aligner.every(content)))
         return vectors
 
-    new = gallery.drop(folder, names)
+    new = index.drop(folder, names)
     if not new:
         return 0
     if any(_size(folder / name) not in (SIZE, None) for name in new):
         aligner.open()  # raises if it is not installed
     with show_bars() as bars:
         bar = bars.add_task("images", total=len(new))
-        gallery.add(folder, new, embed, threads, lambda done: bars.advance(bar, done))
+        index.add(folder, new, embed, threads, lambda done: bars.advance(bar, done))
     return len(new)
 
 
