@@ -231,7 +231,7 @@ def test_another_network_is_told_and_may_rebuild(album, network, capsys, tmp_pat
     assert run(*words, "--model", other) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "holds embeddings of another network, 'net'" in told
+    assert "holds embeddings of another model, 'net'" in told
     assert run(*words, "--model", other, "--embeddings", tmp_path / "of-other") == 1
     assert (tmp_path / "album.faces.npz").read_bytes() == before
     assert run(*words, "--model", other, "--rebuild") == 1
@@ -266,12 +266,12 @@ def test_photos_with_no_face_or_two(people, network, capsys, tmp_path):
         (["search", "album/empty", "--query", "album/me.png"], "no images in album/empty"),
         (["search", "album", "--query", "none.png"], "no file none.png"),
         (["search", "album"], "Missing option '--query'"),
-        (["search", "album", "--query", "album/me.png", "--embeddings", "album/a.png"], "is no embedding file"),
+        (["search", "album", "--query", "album/me.png", "--embeddings", "album/a.png"], "is not an embedding file"),
         (
             ["search", "album", "--query", "album/me.png", "--embeddings", "album/a.png", "--rebuild"],
-            "is no embedding file",
+            "is not an embedding file",
         ),
-        (["search", "album", "--query", "album/me.png", "--embeddings", "album"], "cannot|no embedding file"),
+        (["search", "album", "--query", "album/me.png", "--embeddings", "album"], "cannot|not an embedding file"),
     ],
 )
 def test_mistakes_of_compare_and_search(album, network, tmp_path, monkeypatch, capsys, words, why):

@@ -76,7 +76,7 @@ def test_sizes_and_channels_are_checked():
         evaluate_image(np.zeros((4, 6), np.float32), [truth])
     with pytest.raises(UserError, match="one channel"):
         evaluate_image(np.zeros((4, 5, 3), np.float32), [truth])
-    with pytest.raises(UserError, match="none"):
+    with pytest.raises(UserError, match="targets is empty"):
         evaluate_image(np.zeros((4, 5), np.float32), [])
     for empty in ((0, 5), (5, 0), (0, 0)):
         with pytest.raises(UserError, match="one channel"):
@@ -127,7 +127,7 @@ def test_border_fades_over_five_pixels():
 
 def test_truth_without_a_boundary_has_no_scores():
     counts = evaluate_image(np.eye(20, dtype=np.float32), [np.zeros((20, 20), bool)])
-    with pytest.raises(UserError, match="no truth marks a boundary"):
+    with pytest.raises(UserError, match="no label marks an edge"):
         summarize([counts])
 
 
