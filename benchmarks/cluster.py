@@ -196,7 +196,7 @@ class Bench:
         if run.returncode not in (0, 1):
             return {"exit_code": run.returncode, "said": remarked.strip()}
         result: dict[str, Any] = json.loads(said)["results"][0]
-        return {"exit_code": run.returncode, **{key: result[key] for key in ("done", "kept", "failed", "seconds")}}
+        return {"exit_code": run.returncode, **{key: result[key] for key in ("done", "skipped", "failed", "seconds")}}
 
     def outcome(self, expected: dict[str, bytes]) -> dict[str, Any]:
         """What there is in the end."""

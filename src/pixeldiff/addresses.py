@@ -105,26 +105,33 @@ def store(address: Address) -> Any:
 
 @contextlib.contextmanager
 def _named_errors(what: str, address: Address) -> Iterator[None]:
+    """Turn errors of a store into an InputError; a missing file stays a FileNotFoundError."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise InputError(f"no file {address}; check the name") from error
+    except (FileNotFoundError, NotADirectoryError):
+        raise
     except OSError as error:
         raise InputError(f"cannot {what} {address} ({_reason(error)}); check the address and your rights") from error
 
 
 def read(address: Address) -> bytes:
     """Read a file."""
-    with _named_errors("read", address):
-        content: bytes = store(address).cat_file(address.path)
-        return content
+    try:
+        with _named_errors("read", address):
+            content: bytes = store(address).cat_file(address.path)
+            return content
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"no file {address}; check the name") from error
 
 
 def open_file(address: Address) -> IO[bytes]:
     """Open a file for reading."""
-    with _named_errors("read", address):
-        file: IO[bytes] = store(address).open(address.path, "rb")
-        return file
+    try:
+        with _named_errors("read", address):
+            file: IO[bytes] = store(address).open(address.path, "rb")
+            return file
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"no file {address}; check the name") from error
 
 
 def write(address: Address, content: bytes) -> None:
@@ -149,22 +156,11 @@ def write(address: Address, content: bytes) -> None:
 
 def written_at(address: Address) -> float | None:
     """Return when a file was written, by the clock of its store; None if it does not exist."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _reraised("look at", address):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _named_errors("look at", address):
         info = store(address).info(address.path)
         time = info["mtime"]
         return (time if isinstance(time, float) else time.timestamp()) if info["type"] == "file" else None
     return None
-
-
-@contextlib.contextmanager
-def _reraised(what: str, address: Address) -> Iterator[None]:
-    """As `_named_errors`, but a missing file stays a FileNotFoundError."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise InputError(f"cannot {what} {address} ({_reason(error)}); check the address and your rights") from error
 
 
 def remove(address: Address) -> None:
@@ -176,7 +172,7 @@ def remove(address: Address) -> None:
 def entries(folder: Address) -> tuple[list[Path], list[Path]]:
     """Return the files and the folders right in a folder, in order; none if it does not exist."""
     try:
-        with _reraised("look into", folder):
+        with _named_errors("look into", folder):
             found = store(folder).ls(folder.path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         return [], []

@@ -1,4 +1,4 @@
-"""The errors that a user can mend: what was given, what is accepted, what to do."""
+"""Errors that a user can fix: what was given, what is accepted, what to do."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ class UserError(ValueError):
 
 
 class InputError(UserError):
-    """Something that was given to be read cannot be used."""
+    """An input is missing or cannot be used."""
 
 
 class OutputError(UserError):
-    """A result cannot be written where it should go."""
+    """A result cannot be written."""
 
 
 class DiskFullError(OutputError):
-    """Nothing can be written any more, this file nor the next."""
+    """A result cannot be written, and neither can the next one."""
 
 
 class MissingExtra(UserError, ImportError):
-    """Something needs a library that an extra of pixeldiff installs."""
+    """A library is missing that an extra of pixeldiff installs."""
 
     def __init__(self, extra: str, what: str, library: str | None) -> None:
-        said = f"{what} needs {library}; install it with: pip install 'pixeldiff[{extra}]'"
-        ImportError.__init__(self, said, name=library)
-        self._given = (extra, what, library)
+        message = f"{what} needs {library}; install it with: pip install 'pixeldiff[{extra}]'"
+        ImportError.__init__(self, message, name=library)
+        self._arguments = (extra, what, library)
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str | None]]:
-        """Pickle what it was made from: workers send their errors."""
-        return type(self), self._given
+        """Pickle the arguments: workers send their errors."""
+        return type(self), self._arguments
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -1,9 +1,8 @@
-"""The user's files: which are meant, where results go, what is never replaced, and whole or not at all.
+"""Files of the user: find inputs, name results, protect what exists, and write files atomically.
 
-Inputs are files, folders (searched to the bottom), globs and `-`; photo.jpg gives photo.edges.png, beside it or in the
+Inputs are files, folders (searched recursively), globs and `-`; photo.jpg gives photo.edges.png, beside it or in the
 folder that -o names. A file is written beside its target as .pixeldiff-<machine>-<process>-<random>.tmp and renamed
-when it is whole; the name says who writes it, so that the next run in that folder can tell a leftover from the work of
-another process.
+when it is complete. The name holds the writer, so that a later run in that folder removes only files of dead processes.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ STREAM = Path("-")  # standard input as a source, standard output as a target; a
 EXISTS = "already exists, skipped (--overwrite replaces it)"
 
 _NAME = re.compile(r"\.pixeldiff-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp(\.\w+)?")
-_WITHOUT_NOTE = (".npy", ".mat")  # nor are they images
-_NOTE_BYTES = 2**16  # at each end of a file
+_WITHOUT_PROVENANCE = (".npy", ".mat")  # nor are they images
+_MARK_BYTES = 2**16  # at each end of a file
 _DAY = 86400  # seconds; processes of other machines cannot be asked
 _NO_ROOM = {
     errno.ENOSPC: "the disk is full; make room",
@@ -42,7 +41,7 @@ _NO_ROOM = {
 
 @dataclass(frozen=True)
 class Job:
-    """One file and where its result goes; None if it has no files."""
+    """An input file and the main file of its result; None if the result has no files."""
 
     source: Path
     target: Path | None
@@ -50,61 +49,63 @@ class Job:
 
 @dataclass
 class InputFiles:
-    """Files to work on, each with the folder it was found under (None for a file named as such).
+    """Input files, each with the input folder it is in (None for a file that was named itself).
 
-    `missing` says of what was not found why, `others` counts what else lies in the folders, by suffix.
+    `missing` gives the reason for each input without files; `others` counts the other files in the folders by suffix.
     """
 
-    what: str  # they are, in the plural
+    what: str  # the kind of files, in the plural
     files: list[tuple[Path, Path | None]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     others: Counter[str] = field(default_factory=Counter)
 
 
 def find_files(inputs: Sequence[str], suffixes: Collection[str], what: str, out: str | None = None) -> InputFiles:
-    """Files, folders and globs, each file once. Folders are searched for `suffixes`, and not in `out`; a file that is
-    named counts whatever its suffix. Our own results are no input."""
+    """Find the files that files, folders and globs mean, each file once.
+
+    Folders are searched for `suffixes`, except in `out`; a file that is named itself may have any suffix. Results of
+    pixeldiff are inputs only if they are named alone.
+    """
     found = InputFiles(what)
-    seen: set[str] = set()
-    given_alone = len(inputs) == 1
-    for given in inputs:
-        if not given_alone and is_result(Path(given)) and Path(given).is_file():
-            continue  # a shell has spread a glob
+    known: set[str] = set()
+    for text in inputs:
+        if len(inputs) > 1 and is_result(Path(text)) and Path(text).is_file():
+            continue  # a shell has expanded a glob
         try:
-            own = _named(given, suffixes, out, found)
+            files = _find(text, suffixes, out, found)
         except OSError as error:
-            found.missing[given] = f"cannot look at {given} ({error.strerror}); check the name and the permissions"
+            found.missing[text] = f"cannot look at {text} ({error.strerror}); check the name and the permissions"
             continue
-        if not own:
-            found.missing.setdefault(given, _nothing(given, suffixes, what))
-        for one, root in own:
-            if (key := os.path.realpath(one)) not in seen:  # unlike resolve, it bears links that lead to themselves
-                seen.add(key)
-                found.files.append((one, root))
+        if not files:
+            found.missing.setdefault(text, _explain_missing(text, suffixes, what))
+        for path, root in files:
+            if (key := os.path.realpath(path)) not in known:  # unlike resolve, it accepts links to themselves
+                known.add(key)
+                found.files.append((path, root))
     if not found.files and not found.missing:
-        found.missing[inputs[0]] = f"{inputs[0]} and the others are results of ours; give one of them alone, or {what}"
+        found.missing[inputs[0]] = f"all inputs are results of pixeldiff, {inputs[0]} first; give one alone, or {what}"
     return found
 
 
-def _named(given: str, suffixes: Collection[str], out: str | None, found: InputFiles) -> list[tuple[Path, Path | None]]:
-    path = Path(given)
+def _find(text: str, suffixes: Collection[str], out: str | None, found: InputFiles) -> list[tuple[Path, Path | None]]:
+    path = Path(text)
     if path == STREAM:
-        return [(STREAM if given == "-" else path.absolute(), None)]
+        return [(STREAM if text == "-" else path.absolute(), None)]
     if path.is_dir():
         files = list(search_folder(path, out, found.missing))
-        found.others.update(one.suffix.lower() for one in files if one.suffix.lower() not in suffixes)
-        return [(one, path) for one in files if one.suffix.lower() in suffixes]
+        found.others.update(file.suffix.lower() for file in files if file.suffix.lower() not in suffixes)
+        return [(file, path) for file in files if file.suffix.lower() in suffixes]
     if path.exists():
         return [(path, None)]
-    if not glob.has_magic(given):
+    if not glob.has_magic(text):
         return []
-    hits = sorted(Path(hit) for hit in glob.glob(given, recursive=True))
-    _note_closed(given, found.missing)
-    return [(hit, None) for hit in hits if hit.is_file() and not is_result(hit)]
+    matches = sorted(Path(match) for match in glob.glob(text, recursive=True))
+    _note_closed(text, found.missing)
+    return [(match, None) for match in matches if match.is_file() and not is_result(match)]
 
 
 def _note_closed(pattern: str, missing: dict[str, str]) -> None:
-    """Add the folders to `missing` that a glob looks into and that cannot be read; the glob passes over them."""
+    """Add the folders to `missing` that a glob would search but cannot read; the glob itself ignores them."""
     parts = Path(pattern).parts
     first = next(k for k, part in enumerate(parts) if glob.has_magic(part))
     for k in range(first, len(parts) + (parts[-1] == "**")):
@@ -122,22 +123,22 @@ def _closed(error: OSError) -> str:
 
 
 def search_folder(folder: Path, out: str | None, missing: dict[str, str]) -> Iterator[Path]:
-    """The files below a folder, folder by folder and in order; not those in `out`, hidden ones, nor our own results.
-    `missing` hears of what may not be looked into."""
+    """Yield the files below a folder, folder by folder and in order, except those in `out`, hidden files and results of
+    pixeldiff. Folders that cannot be read are added to `missing`."""
 
     def closed(error: OSError) -> None:
         missing[str(error.filename)] = _closed(error)
 
-    passed = {os.path.realpath(one) for one in (folder, out) if one is not None}  # links may lead back up
+    entered = {os.path.realpath(path) for path in (folder, out) if path is not None}  # links may lead back up
     for place, folders, names in os.walk(folder, onerror=closed, followlinks=True):
-        here = Path(place)
+        parent = Path(place)
         visible = sorted((name for name in folders if not name.startswith(".")), reverse=True)
-        below = {os.path.realpath(here / name): name for name in visible}
-        folders[:] = sorted(name for path, name in below.items() if path not in passed)
-        passed.update(below)
-        files = (here / name for name in sorted(names) if not name.startswith("."))
-        # Pipes and devices would wait for ever; a link to nothing is told when it is read.
-        yield from (one for one in files if not is_result(one) and (one.is_file() or not one.exists()))
+        inner = {os.path.realpath(parent / name): name for name in visible}
+        folders[:] = sorted(name for path, name in inner.items() if path not in entered)
+        entered.update(inner)
+        files = (parent / name for name in sorted(names) if not name.startswith("."))
+        # Pipes and devices would wait for ever; a link to nothing is an error when it is read.
+        yield from (file for file in files if not is_result(file) and (file.is_file() or not file.exists()))
 
 
 def read_source(source: Path) -> bytes:
@@ -157,7 +158,7 @@ def read_source(source: Path) -> bytes:
 
 
 def holds(path: Path, mark: bytes) -> bool:
-    """Whether a file has `mark` near its start or its end, where formats keep what made them."""
+    """Return whether a file has `mark` near its start or its end, where formats hold the provenance."""
     with contextlib.suppress(OSError):
         if path.is_file():  # a pipe would wait
             with path.open("rb") as file:
@@ -166,43 +167,44 @@ def holds(path: Path, mark: bytes) -> bool:
 
 
 def has_mark(file: IO[bytes], mark: bytes) -> bool:
-    """As `holds`, of an open file."""
-    if mark in file.read(_NOTE_BYTES):
+    """Return the same as `holds` for an open file."""
+    if mark in file.read(_MARK_BYTES):
         return True
     end = file.seek(0, os.SEEK_END)
-    file.seek(max(0, end - _NOTE_BYTES))
-    return mark in file.read(_NOTE_BYTES)
+    file.seek(max(0, end - _MARK_BYTES))
+    return mark in file.read(_MARK_BYTES)
 
 
 def is_result(path: Path) -> bool:
-    """Whether a command has made a file: its name allows it, and it holds the command. A user's cliff.edges.jpg does
-    not. Only files of such names are opened."""
+    """Return whether pixeldiff made a file: its name allows it, and it holds the command. A user's cliff.edges.jpg does
+    not. Only files with such names are opened."""
     mark = result_mark(path)
     return mark is not None and (not mark or holds(path, mark))
 
 
 def result_mark(path: Path) -> bytes | None:
-    """What a result of that name holds; nothing where the kind of file cannot, None if no result has such a name."""
+    """Return what a result with that name holds: b"" for formats without provenance, None for names of no result."""
     for command, infix in (("detect", ".edges."), ("objects", ".objects.")):
         if infix in path.name:
-            return b"" if path.suffix.lower() in _WITHOUT_NOTE else f"pixeldiff {command} --model ".encode()
+            return b"" if path.suffix.lower() in _WITHOUT_PROVENANCE else f"pixeldiff {command} --model ".encode()
     return None
 
 
-def _nothing(given: str, suffixes: Collection[str], what: str) -> str:
-    if Path(given).is_dir():
-        return f"no {what} in {given}; looked for {' '.join(suffixes)}"
-    if glob.has_magic(given):
-        return f"no file matches {given}"
-    return f"no file {given}; check the name"
+def _explain_missing(text: str, suffixes: Collection[str], what: str) -> str:
+    if Path(text).is_dir():
+        return f"no {what} in {text}; looked for {' '.join(suffixes)}"
+    if glob.has_magic(text):
+        return f"no file matches {text}"
+    return f"no file {text}; check the name"
 
 
 def destination(
     inputs: Sequence[str], out: str | None, written: Collection[str], known: Collection[str]
 ) -> Path | None:
-    """The file that -o names, for one input and a name with a `written` suffix; None where it names a folder.
+    """Return the file that -o names: for one input, with a `written` suffix; None if -o names a folder.
 
-    `known` are suffixes that no folder for several results would have."""
+    `known` are suffixes that a folder for several results would not have.
+    """
     several = len(inputs) > 1 or Path(inputs[0]).is_dir()
     file = Path(out) if out and _names_file(out, written, known if several else None) else None
     if "-" in inputs and (several or file is None):
@@ -225,17 +227,17 @@ def _names_file(out: str, written: Collection[str], known: Collection[str] | Non
 
 
 def names_folder(out: str) -> bool:
-    """Whether -o means a folder whatever its suffix: it is one, or is written like one."""
+    """Return whether -o means a folder whatever its suffix: the folder exists, or the name ends in a slash."""
     return Path(out).is_dir() or out.endswith(("/", os.sep))
 
 
 def plan_jobs(
     found: InputFiles, target: Path | None, folder: Path | None, ending: Callable[[Path], str | None]
 ) -> list[Job]:
-    """Where each result goes: `target` for a single file; else photo.edges.png (where `ending` gives edges.png) beside
-    the photo, or in `folder` with the tree below each input folder kept. Without an ending there are no files.
+    """Name each result: `target` for a single file; else photo.edges.png (if `ending` gives edges.png) beside the photo,
+    or in `folder` with the tree of each input folder. Without an ending there are no files.
 
-    Where two names would become one, the suffix stays in them: photo.jpg.edges.png, photo.png.edges.png.
+    If two results would have one name, the suffix of the input stays in it: photo.jpg.edges.png, photo.png.edges.png.
     """
     if target is not None:
         if len(found.files) > 1:
@@ -243,90 +245,90 @@ def plan_jobs(
         check_targets([target], [found.files[0][0]])
         return [Job(found.files[0][0], target)]
     if found.files and ending(found.files[0][0]) is None:
-        return [Job(one, None) for one, _ in found.files]
+        return [Job(path, None) for path, _ in found.files]
     places = [
-        (one, one.parent if folder is None else below(folder, one.parent.relative_to(root) if root else Path()))
-        for one, root in found.files
+        (path, path.parent if folder is None else below(folder, path.parent.relative_to(root) if root else Path()))
+        for path, root in found.files
     ]
-    names = Counter(place / f"{one.stem}.{ending(one)}" for one, place in places)
+    names = Counter(place / f"{path.stem}.{ending(path)}" for path, place in places)
     taken: dict[Path, Path] = {}
-    for one, place in places:
-        result = place / f"{one.stem}.{ending(one)}"
+    for path, place in places:
+        result = place / f"{path.stem}.{ending(path)}"
         if names[result] > 1:
-            result = place / f"{one.name}.{ending(one)}"
+            result = place / f"{path.name}.{ending(path)}"
         if result in taken:
-            raise UserError(f"{taken[result]} and {one} would both become {result}; run them with different -o")
-        taken[result] = one
+            raise OutputError(f"{taken[result]} and {path} would both become {result}; run them with different -o")
+        taken[result] = path
     check_targets(taken, taken.values())
     return [Job(source, result) for result, source in taken.items()]
 
 
 def below(folder: Path, name: Path) -> Path:
-    """The place `name` in a folder, never outside of it: keys in a store, unlike paths here, may have `..` in them."""
+    """Join a folder and a name, never outside of the folder: keys in a store may contain `..`."""
     check_below(name.parts)
     return folder / name
 
 
 def check_below(parts: Iterable[str]) -> None:
-    """Refuse the parts of a name that would lead out of the folder which the name is joined to."""
+    """Raise if the parts of a name would lead out of the folder that the name is joined to."""
     parts = list(parts)
     if ".." in parts:
         raise OutputError(f"the result of {'/'.join(parts)} would lie outside the output folder; give names without ..")
 
 
 def check_targets(targets: Iterable[Path], sources: Iterable[Path]) -> None:
-    """Refuse a result that would replace an input, its own or another's, --overwrite or not."""
-    results, inputs = [one for one in targets if one != STREAM], set(sources) - {STREAM}
-    existing = {key: one for one in results if (key := _identity(one))}
-    same = [existing[key] for one in inputs if (key := _identity(one)) in existing] if existing else []
-    if taken := [one for one in results if one in inputs] or same:  # paths in a store have no identity here
+    """Raise if a result would replace any input, with --overwrite or without."""
+    results, inputs = [path for path in targets if path != STREAM], set(sources) - {STREAM}
+    existing = {key: path for path in results if (key := _identity(path))}
+    same = [existing[key] for path in inputs if (key := _identity(path)) in existing] if existing else []
+    if taken := [path for path in results if path in inputs] or same:  # paths in a store have no identity
         raise OutputError(f"-o: {taken[0]} is the input itself, or another input; give another name or folder with -o")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What two names of one file have in common; None if there is no file."""
+    """Return what two names of one file have in common; None if there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def check_overwrite(path: Path, overwrite: bool) -> None:
-    """Nothing is replaced unasked."""
+    """Raise if a file exists and may not be replaced."""
     if path.exists() and not overwrite:
-        raise UserError(f"{path} exists; give another name or --overwrite")
+        raise OutputError(f"{path} exists; give another name or --overwrite")
 
 
 def make_folder(folder: Path) -> None:
-    """A folder for results; say it before the work if they cannot be written."""
+    """Make a folder for results; raise before the work if files cannot be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = "a file, not a folder" if folder.exists() and not folder.is_dir() else error.strerror
-        raise UserError(f"cannot write to {folder} ({why}); choose another folder with -o") from error
+        raise OutputError(f"cannot write to {folder} ({why}); choose another folder with -o") from error
     if not os.access(folder, os.W_OK):
-        raise UserError(f"cannot write to {folder} (no permission); choose another folder with -o")
+        raise OutputError(f"cannot write to {folder} (no permission); choose another folder with -o")
 
 
 def cannot_write(path: Path, error: Exception) -> OutputError:
-    """What to tell of the system's error, or PyAV's; a DiskFullError where other files will fare no better."""
+    """Return an OutputError for an error of the system or of PyAV; a DiskFullError if other files would fail, too."""
     if advice := _NO_ROOM.get(getattr(error, "errno", None) or 0):
         return DiskFullError(f"cannot write {path}: {advice}")
     return OutputError(f"cannot write {path} ({getattr(error, 'strerror', None) or error}); choose another place")
 
 
 def name_unfinished(target: Path, suffix: str = "") -> Path:
-    """A new name beside `target`; short, since names may be as long as the system bears."""
+    """Return a new name beside `target`; short, because names may have the longest length that the system allows."""
     return target.with_name(f".pixeldiff-{_machine()}-{os.getpid()}-{os.urandom(4).hex()}.tmp{suffix}")
 
 
 @contextlib.contextmanager
 def atomic_path(target: Path, suffix: str = "", durable: bool = False) -> Iterator[Path]:
-    """Where to write a file (or a folder) that gets the name `target` when the block ends well; else nothing is left.
+    """Give a path for a file or folder that gets the name `target` if the block succeeds; else it is removed.
 
-    Missing folders are made. A `durable` file is on the disk before it gets its name, so that a power cut does not
-    cost both it and the one before: for weights and checkpoints; images in a row would wait for the disk.
+    Missing folders are made. A `durable` file is on the disk before it gets its name, so that a power failure cannot
+    cost both the new file and the old one: for weights and checkpoints. Many images in a row would wait for the disk.
     """
     unfinished = name_unfinished(target, suffix)
     try:
@@ -349,7 +351,7 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 def write_result(target: Path, content: bytes) -> None:
-    """A result in its file, or on stdout."""
+    """Write a result to its file or to stdout."""
     if target == STREAM:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -358,14 +360,14 @@ def write_result(target: Path, content: bytes) -> None:
 
 
 def remove_stale_temp_files(folders: Iterable[Path]) -> None:
-    """Unfinished files of processes that are no more: dead ones here, and those of elsewhere untouched for a day."""
+    """Remove unfinished files of dead processes; those of other machines if nobody changed them for a day."""
     for folder in folders:
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:  # a folder may be still to be made
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:  # a folder may not exist yet
             for entry in entries:
                 if (name := _NAME.fullmatch(entry.name)) and not entry.is_symlink():
-                    here = name[1] == _machine() and os.name == "posix"
+                    local = name[1] == _machine() and os.name == "posix"
                     old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _DAY
-                    if not _lives(int(name[2])) if here else old:
+                    if not _lives(int(name[2])) if local else old:
                         _remove(Path(entry.path))
 
 
@@ -378,7 +380,7 @@ def _remove(path: Path) -> None:
 
 
 def _machine() -> str:
-    """Where process numbers mean the same: this machine, and within it this container."""
+    """Identify this machine and the container in it: process numbers are unique there."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -391,6 +393,6 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # somebody else's
+    except OSError:  # of another user
         return True
     return True

@@ -157,6 +157,8 @@ def collect(
     if not inputs and not run.list_file:
         raise click.UsageError("Missing argument 'INPUTS...'.")
     if run.cluster:
+        if inputs and run.list_file:
+            raise UserError("--cluster takes INPUTS or --list; give one of them")
         return Images(inputs or (str(run.list_file),), InputFiles("images"))
     if not streams and ("-" in inputs or run.output == "-"):
         raise UserError("stdin and stdout (-) are not supported here; give the names of files")
