@@ -234,7 +234,7 @@ def names_folder(out: str) -> bool:
 def plan_jobs(
     found: InputFiles, target: Path | None, folder: Path | None, ending: Callable[[Path], str | None]
 ) -> list[Job]:
-    """Name each result: `target` for a single file; else photo.edges.png (if `ending` gives edges.png) beside the photo,
+    """Name each result: `target` for a single file; else photo.edges.png (if `ending` gives edges.png) beside it,
     or in `folder` with the tree of each input folder. Without an ending there are no files.
 
     If two results would have one name, the suffix of the input stays in it: photo.jpg.edges.png, photo.png.edges.png.

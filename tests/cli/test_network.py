@@ -7,7 +7,7 @@ import pytest
 
 from pixeldiff import Classifier, UserError, weights
 from pixeldiff.cli import _network
-from pixeldiff.cli._network import find_network, one_of, open_network
+from pixeldiff.cli._network import find_network, open_network
 from pixeldiff.inference.edges import EdgeNetwork
 from pixeldiff.jobs.bench import peak_memory_mb
 from tests.extras import optional
@@ -62,14 +62,6 @@ def test_other_tasks_and_unknown_words(tmp_path):
     ):
         with pytest.raises(UserError, match=says), open_network(given, task):
             pass
-
-
-def test_one_of_two_options():
-    assert one_of("tiny", None) == "tiny"
-    assert one_of(None, Path("a.onnx")) == Path("a.onnx")
-    for both in ((None, None), ("tiny", Path("a.onnx"))):
-        with pytest.raises(UserError, match="one of them"):
-            one_of(*both)
 
 
 def test_a_module_that_lies_among_the_images_is_not_run(tmp_path, monkeypatch):

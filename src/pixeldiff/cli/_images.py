@@ -167,20 +167,20 @@ def collect(
     if inputs and run.list_file:
         _choose_listed(files, names, run.list_file)
     alone = len(inputs) == 1 and Path(inputs[0]).is_file()
-    found = len(files.files)
+    before = len(files.files)
     files.files = [(path, root) for path, root in files.files if alone or not skip(path)]
     if not files.files:
-        results = [f"only earlier results in {' '.join(inputs)}; name a file to use it as an input"] * (found > 0)
+        results = [f"only earlier results in {' '.join(inputs)}; name a file to use it as an input"] * (before > 0)
         raise InputError("; ".join([*files.missing.values(), *report.unused(files.others), *results]))
-    given = inputs or tuple(names)
+    sources = inputs or tuple(names)
     if not formats:
         target = None
     else:
-        clips = {video.is_clip(Path(name)) for name in given} if videos else {False}
+        clips = {video.is_clip(Path(name)) for name in sources} if videos else {False}
         written = [suffix for clip in sorted(clips) for suffix in (video.WRITTEN if clip else formats)]
-        target = destination(given, run.output, written, (*SUFFIXES, *video.SUFFIXES))
+        target = destination(sources, run.output, written, (*SUFFIXES, *video.SUFFIXES))
     folder = Path(run.output) if run.output and target is None else None
-    return Images(given, files, target, folder)
+    return Images(sources, files, target, folder)
 
 
 def _listed_names(path: Path) -> list[str]:

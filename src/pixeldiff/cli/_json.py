@@ -2,8 +2,8 @@
 
     {"version": 1, "command": "eval", "results": [...], "failed": [...]}
 
-`results` has one object per thing that was asked for, `failed` one per thing that could not be done. What belongs to
-the run as a whole stands beside them.
+`results` has one object per image, model or data set, `failed` one per input that failed. What belongs to the whole run
+stands beside them.
 """
 
 from __future__ import annotations

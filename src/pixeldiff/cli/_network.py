@@ -1,7 +1,7 @@
-"""From a user's word to an open network, the one way: a shipped name, or a weights file of any kind.
+"""Open the model that --model names: a pretrained model, or a weights file.
 
-The file says its task, the table of tasks what opens it. Files that only torch reads are exported
-on the way, for as long as the network is open.
+The file says its task, and the table of tasks which class opens it. Files that only torch reads are exported to a
+temporary file, which exists as long as the model is open.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pixeldiff.tasks import Task, find_task, load
 
 @dataclass(frozen=True)
 class Named:
-    """A network that a user has named."""
+    """A model that a user named."""
 
     name: str
     task: Task
-    path: Path  # the file that is meant
-    runs: Path  # the one that runs: the same, or an export of it
+    path: Path  # its file
+    runs: Path  # the file that runs: the same, or an export of it
 
     @cached_property
     def sha256(self) -> str:
@@ -39,7 +39,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Open(Named):
-    """... and that is ready to run."""
+    """A model that is ready to run."""
 
     network: Any  # of the class that its task names
 
@@ -48,7 +48,7 @@ class Open(Named):
 def open_network(
     given: str | os.PathLike[str], task: str | None = None, threads: int | None = None, streams: int = 1
 ) -> Iterator[Open]:
-    """The network that a user has named; one of `task`, if that is given. `streams` may call it at once."""
+    """Open the model that a user named, of `task` if that is given; `streams` threads may call it at once."""
     with find_network(given, task) as named:
         network = load(named.task.model)(named.runs, threads=threads, streams=streams)
         yield Open(named.name, named.task, named.path, named.runs, network)
@@ -56,7 +56,7 @@ def open_network(
 
 @contextmanager
 def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iterator[Named]:
-    """As `open_network`, not opened."""
+    """Find the model that a user named, as `open_network` does, without opening it."""
     path = weights.resolve(given)
     row = find_task(weights.describe(path)["task"])
     if task is not None:
@@ -71,7 +71,7 @@ def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iter
 
 
 def _export(path: Path, destination: Path) -> Path:
-    """In a process of its own: running and scoring never import torch."""
+    """Export in another process: running and scoring never import torch."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("train", str(path), "torch")
     script = "from pixeldiff.cli import main\nmain()"
@@ -82,17 +82,8 @@ def _export(path: Path, destination: Path) -> Path:
     return destination
 
 
-def one_of(model: str | None, weights_file: Path | None) -> str | Path:
-    """The word of a command that has --model NAME and --weights FILE."""
-    if model is not None and weights_file is None:
-        return model
-    if weights_file is not None and model is None:
-        return weights_file
-    raise UserError("give --model NAME or --weights FILE, one of them; they exclude each other")
-
-
 def complete_model(task: str) -> Any:
-    """For shells that complete words: the pretrained models of a task."""
+    """Complete the names of a task's pretrained models in a shell."""
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
         return [name for name in weights.shipped(task) if name.startswith(begun)]

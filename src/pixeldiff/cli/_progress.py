@@ -15,8 +15,8 @@ Update = Callable[[int, int | None], None]  # takes how many are done and, if kn
 
 
 def show_bars(*more: str) -> Progress:
-    """What is done, how much of it, `more` of the bar's fields, and the time left; nothing where nobody watches."""
-    from rich.console import Console  # slow, and of no use to those who ask for help
+    """Show what is done, `more` fields and the time left on a terminal; nothing elsewhere."""
+    from rich.console import Console  # slow, and not needed for help
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from pixeldiff import image
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.files import InputFiles, Job, find_files, plan_jobs
 from pixeldiff.image import FloatMap, ImageArray
 from pixeldiff.inference.classes import Classifier
@@ -61,13 +61,13 @@ def measure_edges(path: Path, threads: int, images: Path | None = None) -> dict[
 
 
 def measure_classes(path: Path, threads: int, images: Path | None = None) -> dict[str, Any]:
-    """Latency of a classifier on one image of its own size."""
+    """Measure the latency of a classifier on one image of its input size."""
     network = Classifier(path, threads)
     return _packed_latency(network.file, network.run)
 
 
 def measure_faces(path: Path, threads: int, images: Path | None = None) -> dict[str, Any]:
-    """Latency of a network for faces on one aligned image, without its mirror image."""
+    """Measure the latency of a face network on one aligned image, without the flipped one."""
     network = FaceEmbedder(path, threads)
     return _packed_latency(network.file, network.run)
 
@@ -79,7 +79,7 @@ def _packed_latency(file: PackedFile, run: Network) -> dict[str, Any]:
 
 
 def measure_objects(path: Path, threads: int, images: Path | None = None) -> dict[str, Any]:
-    """Latency of a detector on one image of its own size, 4:3."""
+    """Measure the latency of a detector on one image of its input size, 4:3."""
     detector = ObjectDetector(path, threads)
     batch, _ = detector.prepare(synthetic_image(3 * detector.size // 4, detector.size))
     return {"latency": {f"{batch.shape[3]}x{batch.shape[2]}": latency(detector.run, batch)}}
@@ -107,7 +107,7 @@ def latency(network: Network, batch: FloatMap) -> dict[str, float]:
 
 
 def latencies(baselines: Mapping[str, Network], batch: FloatMap) -> dict[str, dict[str, float]]:
-    """Milliseconds per run of each contender on one batch: median, and the range that holds the middle 80%."""
+    """Return the milliseconds per run of each network on one batch: median, and the range of the middle 80%."""
     times: dict[str, list[float]] = {name: [] for name in baselines}
     for _ in range(_BLOCKS):
         for name, network in baselines.items():
@@ -116,7 +116,7 @@ def latencies(baselines: Mapping[str, Network], batch: FloatMap) -> dict[str, di
                 network(batch)
                 if run:
                     times[name].append(1000 * (time.perf_counter() - start))
-    return {name: _spread(own) for name, own in times.items()}
+    return {name: _spread(runs) for name, runs in times.items()}
 
 
 def _spread(times: list[float]) -> dict[str, float]:
@@ -133,11 +133,11 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
     """
     with tempfile.TemporaryDirectory(prefix="pixeldiff-bench-") as place:
         folder = folder or _synthetic_folder(Path(place) / "images")
-        found = find_files([str(folder)], image.SUFFIXES, "images")
-        if not found.files:
-            raise UserError(*found.missing.values())
-        _check_large(found)
-        jobs = plan_jobs(found, None, Path(place) / "edges", lambda _: "edges.png")
+        files = find_files([str(folder)], image.SUFFIXES, "images")
+        if not files.files:
+            raise InputError(*files.missing.values())
+        _check_large(files)
+        jobs = plan_jobs(files, None, Path(place) / "edges", lambda _: "edges.png")
         whole, alone = _Clock(), _Clock()
         operation = DetectEdges(ModelSpec("edges", Path(model)), Look(), Drawing())
         with whole:
@@ -154,7 +154,7 @@ def throughput(model: str | Path, threads: int, folder: Path | None = None) -> d
                 with whole:
                     results = list(work_through(jobs[first : first + _TURN], detect, 2 * streams))
                 good = [result.job.source for result in results if result.status == "done"]
-                batches = [image.normalize(image.read(one), network.mean, network.std)[None] for one in good]
+                batches = [image.normalize(image.read(path), network.mean, network.std)[None] for path in good]
                 with alone:
                     list(workers.map(network_of(network), batches))
                 done += len(good)
@@ -177,9 +177,9 @@ def _synthetic_folder(folder: Path) -> Path:
     return folder
 
 
-def _check_large(found: InputFiles) -> None:
+def _check_large(files: InputFiles) -> None:
     """The network alone is timed on full images, and on many at once: photos of a camera would not fit in memory."""
-    for path, _ in found.files:
+    for path, _ in files.files:
         try:
             height, width = image.stored_size(path)
         except UserError:
@@ -206,7 +206,7 @@ class _Clock:
 
 
 def peak_memory_mb(model: str | Path, threads: int, size: tuple[int, int]) -> float | None:
-    """Largest resident memory of a fresh process that finds the edges of one image; None where it is not told."""
+    """Measure the peak memory of a new process that detects the edges of one image; None if the system cannot say."""
     script = (
         "import re, resource\n"
         "from pixeldiff.jobs.bench import synthetic_image\n"
