@@ -326,8 +326,11 @@ def test_mistakes_of_set_are_told_as_those_of_a_file(written, change: str, says:
 
 
 def effective(recipe: Recipe) -> dict[str, Any]:
-    """What a recipe trains, whatever its keys are called: texts are omitted, the length is in steps."""
+    """What a recipe trains: without texts and what sources leave empty, its length in steps."""
     table = as_table(recipe)
+    for part in (table["data"], table["evaluate"]):
+        if "sources" in part:
+            part["sources"] = [{key: value for key, value in source.items() if value} for source in part["sources"]]
     base, model = model_config(recipe.model["name"]), create_config(recipe)
     changes = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
     table["model"] = [recipe.model["name"], {k: v for k, v in changes.items() if v != getattr(base, k)}]

@@ -44,7 +44,7 @@ def train(
     Several processes: torchrun --nproc-per-node 2 -m pixeldiff train RECIPE -o DIR
     """
     try:
-        from pixeldiff.training import loop, stages
+        from pixeldiff.training import loop, needs, stages
         from pixeldiff.training.processes import Processes
         from pixeldiff.training.recipe_file import read_file
         from pixeldiff.training.run import CHECKPOINT, LAST
@@ -63,6 +63,9 @@ def train(
         for folder, settings in plan:
             if is_first and folder != output:
                 click.echo(f"stage {folder.name} in {folder}", err=True)
+            if is_first:
+                needs.make_maps(settings)
+            processes.broadcast(None)  # the others wait for the maps
             finished = loop.train(settings, folder, resume, processes)
             if not finished:
                 break

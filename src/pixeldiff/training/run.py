@@ -23,6 +23,7 @@ from pixeldiff.files import atomic_path
 from pixeldiff.machine import commit
 from pixeldiff.models import create_model, init_from
 from pixeldiff.models.saving import load_model, read_metadata, save_model
+from pixeldiff.training.lineage import lineage
 from pixeldiff.training.optimizers import make_optimizer, state_copies
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
 from pixeldiff.training.tasks import TaskProtocol, TrainData, task_module
@@ -79,8 +80,8 @@ class Run:
                 raise OutputError(
                     f"init_from = {self.recipe.init_from!r} is where this run writes; choose another output folder"
                 )
-            self.lineage["init_from"] = sha256(source)
             self.average.load_state_dict(self.model.state_dict())
+        self.lineage = lineage(self.recipe)
 
     def save(self) -> None:
         """Write the weights, then the checkpoint, each atomically, so that a finished run has its weights."""
@@ -155,6 +156,9 @@ class Run:
                 f"{self.out} does not hold a run of this version ({error}); choose another output folder"
             ) from error
         old, new = as_table(parsed), as_table(self.recipe)
+        for table in (old, new):  # maps say who made them; runs are moved, and named from elsewhere
+            for source in table["data"].get("sources", ()):
+                source.pop("teacher", None)
         changed = [key for key in ("task", "model", "data", "augment", "loss", "seed") if old[key] != new[key]]
         if old["init_from"] != new["init_from"] and not self._starts_from(lineage.get("init_from", "")):
             changed.append("init_from")

@@ -68,6 +68,7 @@ class Source:
     images: str = ""  # folder of images
     labels: str = ""  # folder of labels with the names of the images; of outlines: VOC's masks
     maps: str = ""  # folder written by `pixeldiff data pseudo-label`; beside annotations, the two are blended
+    teacher: str = ""  # weights, or a recipe, that make the maps (`training.needs`); empty if they exist
     fraction: float = 0.0  # of an epoch; 0 is every image once
 
     def __post_init__(self) -> None:
@@ -76,6 +77,10 @@ class Source:
             raise InputError(f"unknown type {self.type!r} of a data source; expected {known}")
         if not 0 <= self.fraction <= 1:
             raise InputError(f"fraction of a data source must be 0 to 1, got {self.fraction}")
+        if self.teacher and not self.maps:
+            raise InputError(f"a data source with teacher = {self.teacher!r} needs maps, the folder to write them into")
+        if self.teacher and not (self.images or self.split):
+            raise InputError("a data source with a teacher needs a split or a folder of images, not a list")
         required, _ = _source_type(self.type)
         filled = {key for key in ("split", "file", "images", "labels", "maps") if getattr(self, key)}
         if missing := [key for key in required if key not in filled]:
