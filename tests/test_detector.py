@@ -196,7 +196,7 @@ def test_arguments_of_the_session(edge_onnx):
         EdgeDetector(edge_onnx, providers=["Quantum"])
     with pytest.raises(UserError, match="threads is at least 1"):
         EdgeDetector(edge_onnx, threads=0)
-    with pytest.raises(UserError, match="streams is at least 1"):
+    with pytest.raises(UserError, match="invalid streams"):
         EdgeDetector(edge_onnx, streams=0)
     assert (
         EdgeDetector(edge_onnx, streams=4).network.memory_budget == EdgeDetector(edge_onnx).network.memory_budget // 4

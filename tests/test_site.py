@@ -39,7 +39,7 @@ def test_the_reference_has_every_command():
     headings = re.findall(r"^## pixeldiff (\w+)", PAGES["reference/commands.md"], re.M)
     assert list(dict.fromkeys(headings)) == list(COMMANDS)
     assert "## pixeldiff faces compare" in PAGES["reference/commands.md"]
-    assert "--multi-scale" in PAGES["reference/commands.md"]
+    assert "--scales" in PAGES["reference/commands.md"]
 
 
 @pytest.mark.parametrize("name", TASKS)

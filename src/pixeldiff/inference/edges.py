@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Semaphore
@@ -13,7 +12,7 @@ import numpy as np
 
 from pixeldiff import image as images
 from pixeldiff import machine, weights
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.image import FloatMap, ImageArray, ImageLike
 from pixeldiff.inference.backends import DEFAULT_DEVICE, open_edges, side_names
 from pixeldiff.inference.sizes import DEFAULT_SIZE, SMALLEST, ModelInput, prepare, to_image_size
@@ -47,7 +46,7 @@ class Look:
         Flag(), False, "Thin lines (the benchmark's non-maximum suppression); one pixel wide with a threshold."
     )
     sides: bool = option(
-        Flag(), False, "Also write the maps of the four stages: photo.edges.side_1.png ...", fronts=("cli",)
+        Flag(), False, "Also write the side outputs, one map per stage: photo.edges.side_1.png ...", fronts=("cli",)
     )
 
     def __post_init__(self) -> None:
@@ -61,7 +60,6 @@ class EdgeResult:
     maps: FloatMap  # (1 or 5) x H x W in [0, 1], of the image's size: the side outputs if asked for, then the map
     look: Look
     input_size: tuple[int, int]  # height and width at which the network ran
-    seconds: float = 0.0  # in the network
 
     @property
     def edges(self) -> FloatMap:
@@ -78,7 +76,7 @@ class EdgeResult:
         """Split into results of one map each: side_1 to side_4 if asked for, and "" for the edge map, last."""
         names = [*side_names(len(self.maps) - 1), ""]
         return {
-            name: EdgeResult(self.maps[index : index + 1], self.look, self.input_size, self.seconds)
+            name: EdgeResult(self.maps[index : index + 1], self.look, self.input_size)
             for index, name in enumerate(names)
         }
 
@@ -104,7 +102,7 @@ class EdgeNetwork:
         streams: int = 1,
     ) -> None:
         if streams < 1:
-            raise UserError(f"streams is at least 1, got {streams}")
+            raise InputError(f"invalid streams {streams!r}; expected at least 1")
         self.threads, self.device, self.providers, self.streams = threads, device, providers, streams
         path, self.metadata = weights.runnable(model, TASK)
         self.path = path.absolute()
@@ -162,12 +160,10 @@ def detect_batch(model: EdgeNetwork, batch: Sequence[ImageLike | ModelInput], lo
     results: dict[int, EdgeResult] = {}
     for group in _groups([prepared.image.shape for prepared in inputs]):
         with model.slots:
-            start = time.perf_counter()
             maps = model.run([inputs[index].image for index in group], look)
-            full = [to_image_size(maps[k], inputs[index].size, look.nms) for k, index in enumerate(group)]
-            seconds = (time.perf_counter() - start) / len(group)
-        input_size = (maps.shape[2], maps.shape[3])
-        results |= {index: EdgeResult(full[k], look, input_size, seconds) for k, index in enumerate(group)}
+            for index, small in zip(group, maps, strict=True):
+                full = to_image_size(small, inputs[index].size, look.nms)
+                results[index] = EdgeResult(full, look, small.shape[1:])
     return [results[index] for index in range(len(inputs))]
 
 
