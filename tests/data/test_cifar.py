@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pixeldiff.data.cifar import read_cifar100
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
 
 def write_cifar(folder, count=120, seed=0, **changes):
@@ -43,7 +43,7 @@ class Harmful:
 
 def test_a_pickle_cannot_run_code(tmp_path, capsys):
     folder = write_cifar(tmp_path, fine_labels=Harmful())
-    with pytest.raises(UserError, match="wants to run"):
+    with pytest.raises(InputError, match="would run"):
         read_cifar100(folder, "train")
     assert capsys.readouterr().out == ""
 
@@ -61,21 +61,21 @@ def test_a_pickle_cannot_run_code(tmp_path, capsys):
     ],
 )
 def test_wrong_contents(tmp_path, changes, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         read_cifar100(write_cifar(tmp_path, **changes), "train")
 
 
 def test_wrong_folder_split_and_damage(tmp_path):
-    with pytest.raises(UserError, match="is not CIFAR-100"):
+    with pytest.raises(InputError, match="is not CIFAR-100"):
         read_cifar100(tmp_path, "train")
     folder = write_cifar(tmp_path)
-    with pytest.raises(UserError, match="train and test"):
+    with pytest.raises(InputError, match="train and test"):
         read_cifar100(folder, "val")
     (folder / "train").write_bytes((folder / "train").read_bytes()[:1000])
-    with pytest.raises(UserError, match="not a readable"):
+    with pytest.raises(InputError, match="not a readable"):
         read_cifar100(folder, "train")
     (folder / "test").write_bytes(pickle.dumps([1, 2]))
-    with pytest.raises(UserError, match="holds a list"):
+    with pytest.raises(InputError, match="holds a list"):
         read_cifar100(folder, "test")
 
 
@@ -84,7 +84,7 @@ def test_a_damaged_number_of_an_entry_costs_no_memory(tmp_path):
     for damaged in (b"\x80\x02}r\xff\xff\xff\x7f.", b"\x80\x04\x8e" + b"\xff" * 7 + b"\x0f"):  # memo, length of bytes
         (folder / "train").write_bytes(damaged)
         tracemalloc.start()
-        with pytest.raises(UserError):
+        with pytest.raises(InputError):
             read_cifar100(folder, "train")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

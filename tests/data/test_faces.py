@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff.data.faces import ORIGINS, READERS, find_people, read_pairs
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
 
 def image(path, value=0):
@@ -46,14 +46,14 @@ def test_lfw(lfw):
     second = read_pairs("lfw", lfw).only([2])
     assert named(second) == expected[2:]
     assert len(second.items) == 4
-    with pytest.raises(UserError, match="no fold 3; there are 1, 2"):
+    with pytest.raises(InputError, match="no fold 3"):
         read_pairs("lfw", lfw).only([3])
 
 
 def test_lists_may_lie_elsewhere(lfw, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("lists")
     (lfw / "pairs.txt").rename(elsewhere / "pairs.txt")
-    with pytest.raises(UserError, match=r"no pairs.txt in .*vis-www.cs.umass.edu/lfw; .*--lists"):
+    with pytest.raises(InputError, match=r"no pairs.txt in .*vis-www.cs.umass.edu/lfw; .*--lists"):
         read_pairs("lfw", lfw)
     assert len(read_pairs("lfw", lfw, elsewhere).same) == 4
 
@@ -62,15 +62,15 @@ def test_lists_may_lie_elsewhere(lfw, tmp_path_factory):
     ("line", "said"),
     [
         ("Ann_A 1", "line 2: a pair is 'name number number'"),
-        ("Ann_A 1 x", "line 2: 'x' is no number"),
-        ("Ann_A 1 7", r"names 1 images that are not there: .*Ann_A_0007.jpg; get them"),
-        ("Ann_A 1 12\nAnn_A 1 12", "has 5 pairs, its first line says 4"),
+        ("Ann_A 1 x", "line 2: 'x'"),
+        ("Ann_A 1 7", r"Ann_A_0007.jpg"),
+        ("Ann_A 1 12\nAnn_A 1 12", "pairs.txt has 5 pairs"),
     ],
 )
-def test_bad_lines_of_lfw_are_told(lfw, line, said):
+def test_bad_lines_of_lfw_are_named(lfw, line, said):
     text = (lfw / "pairs.txt").read_text()
     (lfw / "pairs.txt").write_text(text.replace("Ann_A\t1\t12", line))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(InputError, match=said):
         read_pairs("lfw", lfw)
 
 
@@ -98,7 +98,7 @@ def test_cfp(tmp_path, published):
     assert [path.parent.name for path in first] == ["frontal", "profile"]
     assert (found.same.tolist(), found.folds.tolist()) == ([True, True, False], [9, 9, 9])
     (lists / "Split/FF/09/diff.txt").write_text("1,5\n")
-    with pytest.raises(UserError, match=r"diff.txt, line 1: a pair is 'number,number'"):
+    with pytest.raises(InputError, match=r"diff.txt, line 1: a pair is 'number,number'"):
         read_pairs("cfp-ff", tmp_path)
 
 
@@ -122,7 +122,7 @@ def test_calfw_has_two_lines_a_pair(tmp_path):
     found = read_pairs("calfw", tmp_path)
     assert found.folds.tolist() == [*range(1, 11)] * 2, "as many of both kinds in each"
     (tmp_path / "pairs_CALFW.txt").write_text("\n".join(lines[:-1]))
-    with pytest.raises(UserError, match="two lines 'image label'"):
+    with pytest.raises(InputError, match="two lines 'image label'"):
         read_pairs("calfw", tmp_path)
 
 
@@ -140,7 +140,7 @@ def test_own_pairs(lfw, tmp_path_factory):
         ("", "lists no pairs"),
     ):
         (folder / "pairs.txt").write_text(text)
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(InputError, match=said):
             read_pairs("pairs", folder)
 
 
@@ -157,7 +157,7 @@ def test_people_are_folders(tmp_path):
     assert found.names == ("one/ann", "one/bob", "two/401", "two/cid")
     np.testing.assert_array_equal(found.labels, [0, 1, 1, 2, 3])
     assert find_people(roots, ["4??", str(tmp_path / "names.txt")]).names == ("one/ann", "one/bob")
-    with pytest.raises(UserError, match="images of 1 people, training takes two"):
+    with pytest.raises(InputError, match="images of 1 people"):
         find_people(roots[:1], ["ann"])
-    with pytest.raises(UserError, match="pixeldiff faces align"):
+    with pytest.raises(InputError, match="pixeldiff faces align"):
         find_people([tmp_path / "three"])

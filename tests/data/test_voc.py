@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from pixeldiff.data.voc import CLASSES, check_same_names, joined, list_objects
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
 NAMES = ("cat", "dog")
 # left, top, right, bottom, class, ignored; of an image of 64 x 48. The third shows nothing.
@@ -94,14 +94,14 @@ def test_years_are_joined(tmp_path):
     parts = [list_objects(tmp_path, f"VOC{year}/train", NAMES) for year in (2007, 2012)]
     assert [one.image for one in joined(parts).images] == [one.image for one in both.images]
     assert len(list_objects(tmp_path / "VOC2007", "train", NAMES).images) == 2
-    with pytest.raises(UserError, match="different classes: cat, dog; and aeroplane"):
+    with pytest.raises(InputError, match="different classes: cat, dog; and aeroplane"):
         joined([both, replace(both, names=CLASSES)])
 
 
 def test_a_network_has_its_own_order_of_classes(tmp_path):
     found = list_objects(write_coco(tmp_path), "train")
     assert check_same_names(found, ("dog", "cow", "cat")).images[0].labels.tolist() == [2, 0]
-    with pytest.raises(UserError, match="show cat, which the network does not know; it knows dog, cow"):
+    with pytest.raises(InputError, match=r"cat.*dog, cow"):
         check_same_names(found, ("dog", "cow"))
 
 
@@ -109,15 +109,15 @@ def test_a_network_has_its_own_order_of_classes(tmp_path):
     ("old", "new", "says"),
     [
         ("<size><width>64</width><height>48</height></size>", "", "p0.xml has no <size>"),
-        ("<width>64<", "<width>-3<", "p0.xml says that its image has -3x48 pixels"),
+        ("<width>64<", "<width>-3<", "p0.xml.*-3x48 pixels"),
         ("<width>64<", "<width>wide<", "p0.xml has no number in <size><width>"),
         ("<name>cat<", "<name>lynx<", "p0.xml has an object of the unknown class 'lynx'; the classes are cat, dog"),
-        ("<xmax>40<", "<xmax>80<", r"p0.xml, cat, has a box outside of its image of 64x48 \(8, 4, 80, 44\)"),
+        ("<xmax>40<", "<xmax>80<", r"p0.xml, cat, has a box outside its image of 64x48 \(8, 4, 80, 44\)"),
         ("<xmax>40<", "<xmax>8<", "p0.xml, cat, has a box of no area"),
         ("<xmax>40<", "<xmax>nan<", "p0.xml, cat, has a box of no area"),
         ("<xmax>40<", "<xmax><", "p0.xml has no number in <bndbox><xmax>"),
         ("</annotation>", "", "p0.xml is not readable XML"),
-        ("<annotation>", "<!DOCTYPE a [<!ENTITY b 'c'>]><annotation>", "p0.xml defines words of its own"),
+        ("<annotation>", "<!DOCTYPE a [<!ENTITY b 'c'>]><annotation>", "p0.xml defines entities"),
         ("p0.png", "p9.png", "train.txt names 1 files that do not exist: .*p9.png"),
     ],
 )
@@ -126,7 +126,7 @@ def test_faults_of_an_annotation(tmp_path, old, new, says):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(InputError, match=says):
         list_objects(tmp_path, "train", NAMES)
 
 
@@ -142,7 +142,7 @@ def test_a_box_may_reach_a_pixel_beyond_the_border(tmp_path):
         (lambda c: c["annotations"][0].update(category_id=99), "annotation 0 has the unknown class 99"),
         (lambda c: c["annotations"][0].update(image_id=99), "annotation 0 is of image 99, which is not listed"),
         (lambda c: c["annotations"][0].update(bbox=[5, 5, 0, 9]), "annotation 0 has a box of no area"),
-        (lambda c: c["annotations"][0].update(bbox=[70, 5, 9, 9]), "annotation 0 has a box outside of its image"),
+        (lambda c: c["annotations"][0].update(bbox=[70, 5, 9, 9]), "annotation 0 has a box outside its image"),
         (lambda c: c["annotations"][0].update(bbox="here"), "is not of COCO's format"),
         (lambda c: c["images"][0].update(width=10**400), "is not of COCO's format"),
         (lambda c: c["images"][1].update(file_name="gone.png"), "names 1 files that do not exist: .*gone.png"),
@@ -155,7 +155,7 @@ def test_faults_of_a_coco_file(tmp_path, change, says):
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(InputError, match=says):
         list_objects(tmp_path, "train")
 
 
@@ -165,12 +165,12 @@ def test_faults_of_a_coco_file(tmp_path, change, says):
         ("5 .5 .5 .2 .2", "p0.txt, line 1, has the unknown class 5; there are 2, cat is 0"),
         ("0 .5 .5 .2", "line 1, is not `class x y width height`"),
         ("0 .5 .5 0 .2", "has a box of no area"),
-        ("0 1.5 .5 .2 .2", "has a box outside of its image"),
+        ("0 1.5 .5 .2 .2", "has a box outside its image"),
     ],
 )
 def test_faults_of_yolos_text(tmp_path, line, says):
     (write_yolo(tmp_path) / "labels/train/p0.txt").write_text(line)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(InputError, match=says):
         list_objects(tmp_path, "train")
 
 
@@ -181,13 +181,13 @@ def test_yolos_classes(tmp_path, text):
     (write_yolo(tmp_path) / "data.yaml").write_text(text)
     assert list_objects(tmp_path, "train").names == NAMES
     (tmp_path / "data.yaml").unlink()
-    with pytest.raises(UserError, match="does not say its classes"):
+    with pytest.raises(InputError, match=r"classes\.txt"):
         list_objects(tmp_path, "train")
     assert list_objects(tmp_path, "train", NAMES).names == NAMES
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(UserError, match=r"has no 'train': neither VOC's .* nor a COCO file train.json, nor YOLO's"):
+    with pytest.raises(InputError, match=r"has no 'train': neither VOC's .* nor a COCO file train.json, nor YOLO's"):
         list_objects(tmp_path, "train")
 
 

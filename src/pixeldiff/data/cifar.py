@@ -1,7 +1,7 @@
 """CIFAR-100 as its official Python folder, cifar-100-python/{train,test,meta}. NumPy only.
 
-The files are pickles, and a pickle can run any code. This reader resolves only what NumPy arrays and byte strings
-need; anything else in the file is an error.
+The files are pickles, and a pickle can run any code. This reader resolves only what NumPy arrays and byte strings need;
+anything else in a file is an error.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _ALLOWED = {
 
 
 class _Restricted(pickle._Unpickler):
-    """Python's own: the quicker one in C fills as much memory as a damaged number of an entry asks for."""
+    """The unpickler written in Python: the faster one in C allocates as much memory as a damaged length says."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it wants to run {module}.{name}")
+            raise pickle.UnpicklingError(f"it would run {module}.{name}")
         return _empty if name == "_reconstruct" else super().find_class(module, name)
 
 
-def _empty(*asked: Any) -> NDArray[Any]:
-    """What NumPy begins an array with; size and type come with its content."""
+def _empty(*arguments: Any) -> NDArray[Any]:
+    """Return an empty array; size and type come with its content."""
     return np.empty(0, np.uint8)
 
 
@@ -56,7 +56,7 @@ class Cifar:
 
 
 def read_cifar100(root: str | Path, split: str) -> Cifar:
-    """A split from the folder itself or from the folder that holds cifar-100-python."""
+    """Read a split from the folder itself or from the folder that holds cifar-100-python."""
     folder = next((f for f in (Path(root), Path(root) / "cifar-100-python") if (f / "meta").is_file()), None)
     if folder is None:
         raise InputError(f"{root} is not CIFAR-100: no cifar-100-python folder with train, test and meta; {ORIGIN}")

@@ -1,4 +1,4 @@
-"""Faces on disk: a folder per person to train on, and the published lists of pairs to be judged.
+"""Faces on disk: a folder per person for training, and the published lists of pairs for scoring.
 
     people    <root>/<person>/**/*.jpg, as CASIA-WebFace, CFP and IMFDB are
     lfw       pairs.txt, and <name>/<name>_0001.jpg in any copy (originals, deep-funneled, crops)
@@ -9,7 +9,7 @@
     cplfw     "aligned images"/
     pairs     pairs.txt in LFW's manner, or lines "image image 1" (one person) and "... 0" (two)
 
-An image may have any suffix, whatever a list says: copies are converted.
+An image may have any suffix, whatever the list says, since copies are often converted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class People:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs to be judged: numbers of two items, whether they show one person, and the fold, counted from 1."""
+    """Pairs to score: indices of two items, whether they show one person, and the fold, counted from 1."""
 
     items: tuple[Item, ...]
     left: NDArray[np.int64]
@@ -62,22 +62,22 @@ class Pairs:
     folds: NDArray[np.int64]
 
     def only(self, folds: Sequence[int]) -> Pairs:
-        """Those of some folds."""
+        """Return the pairs of some folds."""
         chosen = np.isin(self.folds, folds)
         if not chosen.any():
-            raise InputError(f"there is no fold {', '.join(map(str, folds))}; there are {_numbers(self.folds)}")
+            raise InputError(f"no fold {', '.join(map(str, folds))}; expected {_numbers(self.folds)}")
         return self.take(np.flatnonzero(chosen))
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
-        """Some of the pairs, and the items that occur in them."""
+        """Return some of the pairs, with the items that occur in them."""
         used, places = np.unique(np.stack([self.left[rows], self.right[rows]]), return_inverse=True)
         left, right = places.reshape(2, -1)
         return Pairs(tuple(self.items[i] for i in used), left, right, self.same[rows], self.folds[rows])
 
     def present(self) -> Pairs:
-        """Those whose items are both there."""
-        there = np.array([bool(item) for item in self.items])
-        return self.take(np.flatnonzero(there[self.left] & there[self.right]))
+        """Return the pairs whose items both exist."""
+        exists = np.array([bool(item) for item in self.items])
+        return self.take(np.flatnonzero(exists[self.left] & exists[self.right]))
 
 
 def _numbers(folds: NDArray[np.int64]) -> str:
@@ -88,7 +88,7 @@ def _numbers(folds: NDArray[np.int64]) -> str:
 
 
 def find_people(roots: Sequence[str | Path], leave_out: Iterable[str] = ()) -> People:
-    """Everybody who has a folder in one of the roots, but for those who are left out.
+    """Find everybody who has a folder in one of the roots, except those in `leave_out`.
 
     `leave_out` holds names, patterns ("4[1-9]?") and files with a name per line (they end in .txt).
     """
@@ -101,8 +101,8 @@ def find_people(roots: Sequence[str | Path], leave_out: Iterable[str] = ()) -> P
     ]
     people = [(name, images) for folder, name in folders if (images := _images_below(folder))]
     if len(people) < 2:
-        told = " and ".join(map(str, roots))
-        raise InputError(f"{told} holds images of {len(people)} people, training takes two at least: a folder each")
+        folders_named = " and ".join(map(str, roots))
+        raise InputError(f"{folders_named} has images of {len(people)} people; training needs two, a folder each")
     labels = [label for label, (_, images) in enumerate(people) for _ in images]
     files = tuple(file for _, images in people for file in images)
     return People(files, np.array(labels, np.int64), tuple(name for name, _ in people))
@@ -115,7 +115,7 @@ def _left_out(entry: str) -> list[str]:
 
 
 def _images_below(folder: Path) -> list[Path]:
-    """Of a person: their images, also in folders below (CFP's frontal and profile)."""
+    """List the images of a person, also in inner folders (CFP's frontal and profile)."""
     below = [image for inner in visible(folder) if inner.is_dir() for image in _images_below(inner)]
     return [*list_images(folder), *below]
 
@@ -124,7 +124,7 @@ def _images_below(folder: Path) -> list[Path]:
 
 
 class _Collector:
-    """Pairs as they are read; each item gets a number when it is first named. What is missing is told at the end."""
+    """Pairs as they are read. An item gets a number when it is first named; missing files are reported at the end."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -156,37 +156,37 @@ class _Collector:
 
 
 def read_pairs(dataset: str, data: str | Path, lists: str | Path | None = None, *, incomplete: bool = False) -> Pairs:
-    """The pairs of a data set in the folder `data`; its lists are there, or in the folder `lists`.
+    """Read the pairs of a data set in the folder `data`; its lists are in that folder or in `lists`.
 
-    An image that is missing is an error, or, if `incomplete` is fine, an item without files.
+    A missing image is an error, or, if `incomplete` is true, an item without files.
     """
     origin = ORIGINS[dataset]
     root = find_root(data, origin)
-    found = READERS[dataset](root, root if lists is None else find_root(lists, origin), dataset)
-    pairs = found.pairs(origin)
-    if found.missing and (not incomplete or len(found.missing) == len(found.items)):
+    collector = READERS[dataset](root, root if lists is None else find_root(lists, origin), dataset)
+    pairs = collector.pairs(origin)
+    if collector.missing and (not incomplete or len(collector.missing) == len(collector.items)):
         raise InputError(
-            f"{found.source} names {len(found.missing)} images that are not there: {shortened(found.missing, 3)}; "
-            f"get them: {origin}"
+            f"{collector.source} names {len(collector.missing)} images that do not exist: "
+            f"{shortened(collector.missing, 3)}; get them: {origin}"
         )
     return pairs
 
 
 def _the_list(folder: Path, name: str, dataset: str) -> Path:
-    """A list in the folder, in its Protocol, or beside it, as archives unpack."""
+    """Find a list in the folder, in its Protocol folder, or beside it, as archives unpack."""
     for place in (folder, folder / "Protocol", folder.parent):
         if (place / name).is_file():
             return place / name
     raise InputError(
-        f"no {name} in {folder}; it belongs to {ORIGINS[dataset]}; if it lies elsewhere give --lists FOLDER"
+        f"no {name} in {folder}; it belongs to {ORIGINS[dataset]}; if it is elsewhere, give --lists FOLDER"
     )
 
 
 def _image(path: Path) -> Item:
-    """The image of that name, whatever its suffix; empty if there is none."""
+    """Find the image of that name with any suffix; empty if there is none."""
     for suffix in (path.suffix, *SUFFIXES):
-        if os.path.isfile(found := path.with_suffix(suffix)):  # also of a name too long for a file
-            return (found,)
+        if os.path.isfile(file := path.with_suffix(suffix)):  # also of a name too long for a file
+            return (file,)
     return ()
 
 
@@ -195,14 +195,14 @@ def _frames(path: Path) -> Item:
 
 
 def _lines(path: Path) -> list[tuple[str, list[str]]]:
-    """The lines of a list that are not empty: where each is, for a message, and its columns."""
+    """Return the lines of a list that are not empty: where each is, for messages, and its columns."""
     lines = enumerate(read_list(path).splitlines(), 1)
     return [(f"{path}, line {number}", list_columns(line)) for number, line in lines if line.strip()]
 
 
 def _count(where: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InputError(f"{where}: {text[:40]!r} is no number")
+        raise InputError(f"{where}: {text[:40]!r} is not a number")
     return int(text)
 
 
@@ -216,22 +216,22 @@ def _lfw(root: Path, lists: Path, dataset: str) -> _Collector:
     source = _the_list(lists, "pairs.txt", dataset)
     (where, head), *rows = _lines(source) or [("", [])]
     if len(head) not in (1, 2):
-        raise InputError(f"{source} does not begin with the number of folds and pairs, as LFW's does")
+        raise InputError(f"{source} does not begin with the number of folds and pairs, as in LFW's format")
     size = _count(where, head[-1])
     folds = _count(where, head[0]) if len(head) == 2 else 1
     if len(rows) != 2 * folds * size:
         raise InputError(f"{source} has {len(rows)} pairs, its first line says {2 * folds * size}; get it again")
-    found = _Collector(source)
+    collector = _Collector(source)
     for k, (where, columns) in enumerate(rows):
         if len(columns) not in (3, 4):
             raise InputError(f"{where}: a pair is 'name number number' or 'name number name number'")
         first, second = columns[0], columns[-2] if len(columns) == 4 else columns[0]
-        one, two = (
+        first_image, second_image = (
             root / name / f"{name}_{_count(where, number):04}.jpg"
             for name, number in ((first, columns[1]), (second, columns[-1]))
         )
-        found.add(one, two, len(columns) == 3, 1 + k // (2 * size), _image)
-    return found
+        collector.add(first_image, second_image, len(columns) == 3, 1 + k // (2 * size), _image)
+    return collector
 
 
 def _cfp(root: Path, lists: Path, dataset: str) -> _Collector:
@@ -240,7 +240,7 @@ def _cfp(root: Path, lists: Path, dataset: str) -> _Collector:
     listed = {kind: _cfp_list(_the_list(lists, f"Pair_list_{kind}.txt", dataset), images) for kind in set(kinds)}
     split = _the_list(lists, f"Pair_list_{kinds[0]}.txt", dataset).parent / "Split" / kinds
     folders = [folder for folder in visible(split) if folder.is_dir()] if split.is_dir() else []
-    found = _Collector(split)
+    collector = _Collector(split)
     for folder in folders:
         fold = _count(str(folder), folder.name)
         for name, same in (("same.txt", True), ("diff.txt", False)):
@@ -248,9 +248,9 @@ def _cfp(root: Path, lists: Path, dataset: str) -> _Collector:
                 numbers = [_count(where, number) for number in "".join(columns).split(",")]
                 if len(numbers) != 2 or not all(n in listed[kind] for n, kind in zip(numbers, kinds, strict=True)):
                     raise InputError(f"{where}: a pair is 'number,number' of Pair_list_{kinds[0]} and _{kinds[1]}.txt")
-                one, two = (listed[kind][number] for number, kind in zip(numbers, kinds, strict=True))
-                found.add(one, two, same, fold, _image)
-    return found
+                first_image, second_image = (listed[kind][number] for number, kind in zip(numbers, kinds, strict=True))
+                collector.add(first_image, second_image, same, fold, _image)
+    return collector
 
 
 def _cfp_list(source: Path, images: Path) -> dict[int, Path]:
@@ -264,16 +264,16 @@ def _cfp_list(source: Path, images: Path) -> dict[int, Path]:
 def _ytf(root: Path, lists: Path, dataset: str) -> _Collector:
     source = _the_list(lists, "splits.txt", dataset)
     videos = next((root / name for name in _VIDEO_FOLDERS if (root / name).is_dir()), root)
-    found = _Collector(source)
+    collector = _Collector(source)
     for number, line in enumerate(read_list(source).splitlines(), 1):
         where, columns = f"{source}, line {number}", [column.strip() for column in line.split(",")]
         if not line.strip() or (number == 1 and not columns[0].isdigit()):
             continue  # the names of the columns
         if len(columns) != 5:
             raise InputError(f"{where}: a pair is 'split, first video, second video, svm label, is same'")
-        one, two = (videos / name for name in columns[1:3])
-        found.add(one, two, _flag(where, columns[4]), _count(where, columns[0]), _frames)
-    return found
+        first_image, second_image = (videos / name for name in columns[1:3])
+        collector.add(first_image, second_image, _flag(where, columns[4]), _count(where, columns[0]), _frames)
+    return collector
 
 
 def _two_lines(root: Path, lists: Path, dataset: str) -> _Collector:
@@ -289,7 +289,7 @@ def _two_lines(root: Path, lists: Path, dataset: str) -> _Collector:
     return _in_folds(source, images, names)
 
 
-def _own(root: Path, lists: Path, dataset: str) -> _Collector:
+def _custom(root: Path, lists: Path, dataset: str) -> _Collector:
     source = _the_list(lists, "pairs.txt", dataset)
     rows = _lines(source)
     if rows and all(column.isdigit() for column in rows[0][1]):
@@ -303,11 +303,11 @@ def _in_folds(source: Path, root: Path, rows: Sequence[tuple[str, str, str, str]
     """Ten folds in the order of the list, each with a tenth of both kinds of pairs; fewer where there are few."""
     flags = [_flag(where, label) for where, _, _, label in rows]
     counts = {same: flags.count(same) for same in (True, False)}
-    folds, seen, found = max(1, min(FOLDS, *counts.values())), {True: 0, False: 0}, _Collector(source)
-    for (_, one, two, _), same in zip(rows, flags, strict=True):
-        found.add(root / one, root / two, same, 1 + seen[same] * folds // counts[same], _image)
-        seen[same] += 1
-    return found
+    folds, counted, collector = max(1, min(FOLDS, *counts.values())), {True: 0, False: 0}, _Collector(source)
+    for (_, first_image, second_image, _), same in zip(rows, flags, strict=True):
+        collector.add(root / first_image, root / second_image, same, 1 + counted[same] * folds // counts[same], _image)
+        counted[same] += 1
+    return collector
 
 
 READERS: dict[str, Callable[[Path, Path, str], _Collector]] = {
@@ -317,5 +317,5 @@ READERS: dict[str, Callable[[Path, Path, str], _Collector]] = {
     "ytf": _ytf,
     "calfw": _two_lines,
     "cplfw": _two_lines,
-    "pairs": _own,
+    "pairs": _custom,
 }

@@ -1,8 +1,8 @@
 """Five points of faces from a file: left eye, right eye, nose, left and right mouth corner, x and y in pixels.
 
 JSON, {"person/01": [[x, y], ... five]}, or text, `person/01.jpg x1 y1 ... x5 y5` a line (spaces, tabs or commas), as
-the lists of CelebA and CASIA-WebFace; up to two lines of heading are passed over. Names are relative to the folder of
-images; their suffixes do not count.
+the lists of CelebA and CASIA-WebFace; up to two lines of heading are skipped. Names are relative to the folder of
+images; their suffixes are ignored.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _HEADING = 2  # lines
 
 
 def read_landmarks(path: Path) -> dict[str, Points]:
-    """Five points (5 x 2) by the names of images, as `name_of` spells them."""
+    """Read five points (5 x 2) by the names of images, as `name_of` returns them."""
     text = read_list(path)
     rows = _from_json(text, path) if text.lstrip().startswith("{") else _from_lines(text, path)
     if not rows:
-        raise InputError(f"{path} names no image; a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
+        raise InputError(f"{path} names no images; a line is: person/01.jpg x1 y1 x2 y2 x3 y3 x4 y4 x5 y5")
     return rows
 
 
 def name_of(relative: str | Path) -> str:
-    """How an image is looked up: its path below the folder, with / and without suffix."""
+    """Return the name of an image: its path below the folder, with / and without suffix."""
     return str(PurePosixPath(str(relative).replace("\\", "/")).with_suffix(""))
 
 
@@ -39,7 +39,7 @@ def _from_json(text: str, path: Path) -> dict[str, Points]:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}); it is {{name: five points}}") from error
+        raise InputError(f"{path} is not JSON ({error}); expected {{name: five points}}") from error
     return {_name(name, path): _points(value, f"{path}: {name[:99]}") for name, value in table.items()}
 
 

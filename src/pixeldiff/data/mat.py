@@ -49,7 +49,7 @@ class _DamageError(ValueError):
 
 
 def read_mat(source: Path | bytes) -> dict[str, Any]:
-    """The variables of a .mat file by name: arrays; object arrays for cells, with fields for structs; str for text."""
+    """Read the variables of a .mat file: arrays; object arrays for cells, with fields for structs; str for text."""
     if isinstance(source, bytes):
         name, content = "the file", source
     else:
@@ -67,7 +67,7 @@ def read_mat(source: Path | bytes) -> dict[str, Any]:
 def _content(path: Path) -> bytes:
     try:
         if path.stat().st_size > LIMIT:
-            raise InputError(f"{path} is larger than {LIMIT >> 20} MB; save the variables that matter on their own")
+            raise InputError(f"{path} is larger than {LIMIT >> 20} MB; save only the variables that matter")
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} is not a readable .mat file ({error.strerror}); check the name") from error
@@ -79,8 +79,8 @@ class _Reader:
         mark = content[126:128]
         if mark not in (b"IM", b"MI"):
             if len(content) >= 4 and 0 in content[:4]:  # where level 5 has text
-                raise InputError("is no MATLAB level-5 file, perhaps one of version 4; save it again with -v7")
-            raise _DamageError("it does not begin as MATLAB files do")
+                raise InputError("is not a MATLAB level-5 file, perhaps of version 4; save it again with -v7")
+            raise _DamageError("its header is not that of MATLAB files")
         self.order = "<" if mark == b"IM" else ">"
         if (version := struct.unpack(f"{self.order}H", content[124:126])[0]) != 0x100:
             raise InputError(f"is a MATLAB file of version {version:#x}; save it again with -v7")
@@ -102,7 +102,7 @@ class _Reader:
         return found
 
     def element(self, data: memoryview, place: int) -> tuple[int, memoryview, int]:
-        """Type and data of the element at `place`, and the place behind it."""
+        """Return type and data of the element at `place`, and the place after it."""
         if len(data) - place < 8:
             raise _DamageError("it is cut short")
         kind, size = self.pair.unpack_from(data, place)
@@ -118,7 +118,7 @@ class _Reader:
         return kind, data[start:end], end if kind == _COMPRESSED else end + (-size & 7)
 
     def inflated(self, data: memoryview) -> memoryview:
-        """The one element in compressed bytes."""
+        """Decompress the one element in compressed bytes."""
         try:
             size = 8 + self.pair.unpack(zlib.decompressobj().decompress(data[:4096], 8))[1]
             if size > 1032 * len(data) + 8:  # the most that deflate can do
@@ -129,20 +129,20 @@ class _Reader:
         except (zlib.error, struct.error) as error:
             raise _DamageError(f"damaged compression: {error}") from error
         if len(whole) != size or not stream.eof:
-            raise _DamageError(f"a compressed element that is not of {size} bytes, as it says")
+            raise _DamageError(f"a compressed element that does not have {size} bytes, as its header says")
         return memoryview(whole)
 
     def spend(self, size: int) -> None:
         self.room -= size
         if self.room < 0:
-            raise InputError(f"unpacks to more than {LIMIT >> 20} MB; save the variables that matter on their own")
+            raise InputError(f"unpacks to more than {LIMIT >> 20} MB; save only the variables that matter")
 
     def matrix(self, data: memoryview, depth: int) -> tuple[str, Any]:
-        """Name and value of a matrix element."""
+        """Return name and value of a matrix element."""
         self.matrices += 1
         if self.matrices > MATRICES or depth > DEPTH:
             raise InputError(
-                f"holds more than {MATRICES} arrays, or cells {DEPTH} deep in each other; save what matters on its own"
+                f"holds more than {MATRICES} arrays, or cells nested {DEPTH} deep; save only the variables that matter"
             )
         if not data:
             return "", np.zeros((0, 0))  # how an empty cell may be written
@@ -192,7 +192,7 @@ class _Reader:
     def part(
         self, data: memoryview, place: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> tuple[NDArray[Any], int]:
-        """The real or imaginary numbers at `place`, as `dtype`."""
+        """Return the real or imaginary numbers at `place`, as `dtype`."""
         kind, found, place = self.element(data, place)
         stored = self.dtypes.get(kind)
         if stored is None or (stored.kind == "f" and dtype.kind != "f"):
@@ -236,7 +236,7 @@ class _Reader:
         return structs.reshape(shape, order="F")
 
     def text(self, data: memoryview, shape: tuple[int, ...]) -> str:
-        """Rows as lines."""
+        """Return rows as lines."""
         kind, found, _ = self.element(data, 0)
         if kind not in _TEXT:
             raise _DamageError(f"text in an element of type {kind}")
@@ -252,7 +252,7 @@ def _text(data: memoryview) -> str:
 
 
 def write_mat(variables: Mapping[str, NDArray[Any]]) -> bytes:
-    """A compressed level-5 file of real numeric arrays; the same bytes for the same arrays."""
+    """Return a compressed level-5 file of real numeric arrays; the same bytes for the same arrays."""
     header = b"MATLAB 5.0 MAT-file, written by pixeldiff".ljust(116) + bytes(8) + struct.pack("<H", 0x100) + b"IM"
     return header + b"".join(_variable(name, array) for name, array in variables.items())
 
@@ -287,7 +287,7 @@ def _element(kind: int, data: bytes) -> bytes:
 
 
 def describe(variables: dict[str, Any]) -> str:
-    """Names and shapes, for messages."""
+    """List names and shapes, for messages."""
     shapes = {name: "text" if isinstance(v, str) else "x".join(map(str, v.shape)) for name, v in variables.items()}
     found = ", ".join(f"{name[:40]} {shape}" for name, shape in list(shapes.items())[:10]) or "nothing"
     return found + (f" and {len(shapes) - 10} more" if len(shapes) > 10 else "")

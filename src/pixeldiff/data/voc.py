@@ -1,9 +1,9 @@
-"""Images with boxes round objects: PASCAL VOC as distributed, COCO JSON, YOLO's text files. No torch.
+"""Images with boxes around objects: PASCAL VOC as distributed, COCO JSON, YOLO's text files. No torch.
 
 A box is left, top, right, bottom in pixels, the corners of the image being (0, 0) and (width, height). VOC counts
 pixels from 1 and its right and bottom pixels still belong to the object, so its xmin, ymin lose one. A box without
-area, outside of its image or of an unknown class is an error that names its file; by up to a pixel a box may reach
-beyond the border and is cut there, since tools round.
+area, outside its image or of an unknown class is an error that names its file. A box may reach beyond the border by up
+to a pixel, since tools round, and is cut there.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ BEYOND = 1.0  # pixels
 
 @dataclass(frozen=True)
 class LabeledImage:
-    """One image and its objects; one without objects is an image like any other."""
+    """One image and its objects, if any."""
 
     image: Path
     boxes: NDArray[np.float32]  # N x 4
     labels: NDArray[np.int64]  # N, places in the names
-    ignored: NDArray[np.bool_]  # N: VOC's difficult objects, COCO's crowds; they count neither way
+    ignored: NDArray[np.bool_]  # N: VOC's difficult objects and COCO's crowds, which count neither way
     id: int | str = 0  # what COCO's results call the image
 
 
 @dataclass(frozen=True)
 class Objects:
-    """A set of images with objects of named classes."""
+    """Images with objects of named classes."""
 
     names: tuple[str, ...]
     images: tuple[LabeledImage, ...]
@@ -60,13 +60,13 @@ Found = tuple[Box, int, bool]  # box, label, ignored
 
 
 def list_objects(root: Path, source: str, names: Sequence[str] = (), layout: str | None = None) -> Objects:
-    """What one source of a recipe, or `--split`, names below `root`.
+    """List the images of a source of a recipe, or of `--split`.
 
     - "VOC2012/trainval", or "trainval" of every year: ImageSets/Main/trainval.txt of a VOCdevkit or of one of its years
     - "train.json": a file of COCO's format; without the suffix, instances_train*.json or train/_annotations.coco.json
     - "train": YOLO's images/train with labels/train, or train/images with train/labels
-    `names` are the classes, where the data does not say them: VOC's twenty by default. `layout`, of
-    voc, coco and yolo, leaves only that one.
+    `names` are the classes if the data does not name them (VOC: its twenty by default). `layout` is voc, coco or yolo;
+    by default all three are tried.
     """
     for read in _READERS.values() if layout is None else (_READERS[layout],):
         found: Objects | None = read(root, source, tuple(names))
@@ -76,12 +76,12 @@ def list_objects(root: Path, source: str, names: Sequence[str] = (), layout: str
             return found
     raise InputError(
         f"{root} has no {source!r}: neither VOC's ImageSets/Main/{source}.txt, nor a COCO file {source}.json, nor "
-        f"YOLO's images/{source}; get it first: {ORIGIN}"
+        f"YOLO's images/{source}; get it: {ORIGIN}"
     )
 
 
 def joined(parts: Sequence[Objects]) -> Objects:
-    """Several sets as one, as 2007 and 2012 of VOC."""
+    """Join several sets, such as VOC 2007 and 2012."""
     for part in parts[1:]:
         if part.names != parts[0].names:
             raise InputError(
@@ -92,12 +92,12 @@ def joined(parts: Sequence[Objects]) -> Objects:
 
 
 def check_same_names(found: Objects, names: Sequence[str]) -> Objects:
-    """The same objects with the places that a network gives these classes; an error for one that it does not know."""
+    """Number the classes as a model with these labels does; raise an error for one that it does not know."""
     known = {name: place for place, name in enumerate(names)}
     used = sorted({int(label) for one in found.images for label in one.labels})
     if unknown := [found.names[label] for label in used if found.names[label] not in known]:
         raise InputError(
-            f"the images show {shortened(unknown)}, which the network does not know; it knows {shortened(list(names))}"
+            f"the images show {shortened(unknown)}, which the model does not know; it knows {shortened(list(names))}"
         )
     places = np.array([known.get(name, -1) for name in found.names], np.int64)
     return Objects(tuple(names), tuple(replace(one, labels=places[one.labels]) for one in found.images))
@@ -114,19 +114,21 @@ def _labeled(image: Path, found: Sequence[Found], id: int | str = 0) -> LabeledI
 
 
 def _checked(box: Box, size: tuple[float, float], where: str) -> Box:
-    """The box cut at the border of an image of (width, height)."""
+    """Cut a box at the border of an image of (width, height)."""
     width, height = size
     left, top, right, bottom = box
     if not all(map(math.isfinite, box)) or right <= left or bottom <= top:
-        raise InputError(f"{where} has a box of no area ({left:g}, {top:g}, {right:g}, {bottom:g}); remove or mend it")
+        raise InputError(
+            f"{where} has a box of no area ({left:g}, {top:g}, {right:g}, {bottom:g}); remove or correct it"
+        )
     if left < -BEYOND or top < -BEYOND or right > width + BEYOND or bottom > height + BEYOND:
         raise InputError(
-            f"{where} has a box outside of its image of {width:g}x{height:g} "
-            f"({left:g}, {top:g}, {right:g}, {bottom:g}); mend it"
+            f"{where} has a box outside its image of {width:g}x{height:g} "
+            f"({left:g}, {top:g}, {right:g}, {bottom:g}); correct it"
         )
     cut = max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)
     if cut[2] <= cut[0] or cut[3] <= cut[1]:
-        raise InputError(f"{where} has a box outside of its image of {width:g}x{height:g}; remove or mend it")
+        raise InputError(f"{where} has a box outside its image of {width:g}x{height:g}; remove or correct it")
     return cut
 
 
@@ -154,7 +156,7 @@ def _voc(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
 def read_xml(path: Path, images: Path, names: tuple[str, ...]) -> LabeledImage:
     content = _content(path, XML_BYTES)
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-        raise InputError(f"{path} defines words of its own, which no annotation needs; write it again")
+        raise InputError(f"{path} defines entities, which no annotation needs; write it again")
     try:
         root = ElementTree.fromstring(content)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
@@ -163,7 +165,7 @@ def read_xml(path: Path, images: Path, names: tuple[str, ...]) -> LabeledImage:
         raise InputError(f"{path} has no <size>; write width and height of its image into it")
     size = _number(root, "size/width", path), _number(root, "size/height", path)
     if not (0 < size[0] < 1e6 and 0 < size[1] < 1e6):
-        raise InputError(f"{path} says that its image has {size[0]:g}x{size[1]:g} pixels; mend its <size>")
+        raise InputError(f"{path} gives its image {size[0]:g}x{size[1]:g} pixels; correct its <size>")
     found = [_xml_object(node, size, path, names) for node in root.iter("object")]
     return _labeled(_image_of(root, path, images), found, path.stem)
 
@@ -190,7 +192,7 @@ def _number(node: ElementTree.Element, place: str, path: Path) -> float:
     try:
         return float(text or "")
     except ValueError as error:
-        raise InputError(f"{path} has no number in <{place.replace('/', '><')}>; mend it") from error
+        raise InputError(f"{path} has no number in <{place.replace('/', '><')}>; correct it") from error
 
 
 def _content(path: Path, most: int) -> bytes:
@@ -200,7 +202,7 @@ def _content(path: Path, most: int) -> bytes:
     except OSError as error:
         raise InputError(f"{path} is not readable ({error.strerror}); check the name") from error
     if len(content) > most:
-        raise InputError(f"{path} is larger than {most >> 20} MB, which is no annotation")
+        raise InputError(f"{path} is larger than {most >> 20} MB, too large for an annotation")
     return content
 
 
@@ -261,7 +263,7 @@ def _coco_file(root: Path, source: str) -> Path | None:
 
 
 def _first(name: Any, folders: Iterable[Path]) -> Path:
-    """Where the image of that name is; in the first folder if it is nowhere, and refused later."""
+    """Find the image of that name; return its path in the first folder if it does not exist."""
     places = [folder / str(name) for folder in folders]
     return next((place for place in places if os.path.isfile(place)), places[0])
 
@@ -289,7 +291,7 @@ def _yolo(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
 
 
 def _yolo_names(root: Path, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes: one per line of classes.txt, or what data.yaml has under `names`, as a list or with numbers."""
+    """Read the classes: one per line of classes.txt, or `names` of data.yaml, as a list or with numbers."""
     for name in ("classes.txt", "data.yaml", "dataset.yaml"):
         if (root / name).is_file():
             text = read_list(root / name)
@@ -298,7 +300,7 @@ def _yolo_names(root: Path, given: tuple[str, ...]) -> tuple[str, ...]:
                 return names
     if given:
         return given
-    raise InputError(f"{root} does not say its classes; write them into classes.txt, one per line, or data.yaml")
+    raise InputError(f"{root} does not name its classes; write them into classes.txt, one per line, or into data.yaml")
 
 
 def _yaml_names(text: str) -> list[str]:
@@ -309,7 +311,7 @@ def _yaml_names(text: str) -> list[str]:
 
 
 def read_yolo(image: Path, text: Path, names: tuple[str, ...]) -> LabeledImage:
-    """Lines of class, x and y of the center, width, height, as parts of the image; no file means no objects."""
+    """Read lines of class, x and y of the center, width and height, as fractions of the image; no file: no objects."""
     if not text.is_file():
         return _labeled(image, [], image.stem)
     height, width = stored_size(image)

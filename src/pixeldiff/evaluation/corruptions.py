@@ -1,4 +1,4 @@
-"""The 15 common corruptions of an image, 5 severities each: noise, blur, weather and digital damage.
+"""The 15 common corruptions of an image, 5 severities each: noise, blur, weather and digital.
 
 corrupt(image, severity=3, corruption_name="fog", seed=0)      # uint8 in, uint8 of the same shape out
 
@@ -43,7 +43,7 @@ PARAMETERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "gaussian_noise": ((0.08, 0.12, 0.18, 0.26, 0.38), (0.04, 0.06, 0.08, 0.09, 0.10)),
     # photons at full brightness
     "shot_noise": ((60, 25, 12, 5, 3), (500, 250, 100, 75, 50)),
-    # share of damaged values
+    # fraction of changed values
     "impulse_noise": ((0.03, 0.06, 0.09, 0.17, 0.27), (0.01, 0.02, 0.03, 0.05, 0.07)),
     # radius of the disk, deviation of its smoothing
     "defocus_blur": (
@@ -65,7 +65,7 @@ PARAMETERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     ),
-    # mean and deviation of the noise, zoom, threshold, radius and deviation of the motion, share of the image
+    # mean and deviation of the noise, zoom, threshold, radius and deviation of the motion, fraction of the image
     "snow": (
         (
             (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
@@ -98,7 +98,7 @@ PARAMETERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "contrast": ((0.4, 0.3, 0.2, 0.1, 0.05), (0.75, 0.5, 0.4, 0.3, 0.15)),
     # largest jitter of the affine map, height and smoothness of the displacement. The first column is not ImageNet-C's:
     # its levels 1 and 2 (and CIFAR-C's) jitter the full image, and lie farther from it than levels 3 to 5. These
-    # are of Michaelis et al., "Benchmarking robustness in object detection", 2019, shares of the image's height
+    # are of Michaelis et al., "Benchmarking robustness in object detection", 2019, fractions of the image's height
     # (jitter, displacement) and of its sides (smoothness).
     "elastic_transform": (
         ((0, 0.0625, 0.01), (0, 0.08125, 0.01), (0, 0.10625, 0.01), (0, 0.125, 0.01), (0, 0.15, 0.01)),
@@ -123,10 +123,10 @@ def _shot_noise(image: Array, photons: float, rng: Generator) -> Array:
     return rng.poisson(image * (photons / 255)) * (255 / photons)
 
 
-def _impulse_noise(image: Array, share: float, rng: Generator) -> Array:
+def _impulse_noise(image: Array, fraction: float, rng: Generator) -> Array:
     draw = rng.random(image.shape, np.float32)
-    # Both halves of the damage grow from one draw, so a value that is hit stays hit at the next severity.
-    return np.where(draw < share / 2, 0, np.where(draw > 1 - share / 2, 255, image))
+    # Both halves grow from one draw, so a value that is hit stays hit at the next severity.
+    return np.where(draw < fraction / 2, 0, np.where(draw > 1 - fraction / 2, 255, image))
 
 
 # --- blur --------------------------------------------------------------------------------------------------------
@@ -201,8 +201,10 @@ def _zoom(image: Array, factor: float) -> Array:
         at = np.minimum((np.arange(size) + (enlarged - size) // 2) * step, crop - 1)
         low = at.astype(int)
         part = np.take(image, np.arange((size - crop) // 2, (size - crop) // 2 + crop), axis)
-        share = (at - low).astype(np.float32).reshape([-1 if a == axis else 1 for a in range(image.ndim)])
-        image = np.take(part, low, axis) * (1 - share) + np.take(part, np.minimum(low + 1, crop - 1), axis) * share
+        fraction = (at - low).astype(np.float32).reshape([-1 if a == axis else 1 for a in range(image.ndim)])
+        image = (
+            np.take(part, low, axis) * (1 - fraction) + np.take(part, np.minimum(low + 1, crop - 1), axis) * fraction
+        )
     return image
 
 
@@ -216,13 +218,13 @@ def _zoom_blur(image: Array, level: tuple[float, float], rng: Generator) -> Arra
 
 
 def _snow(image: Array, level: tuple[float, ...], rng: Generator) -> Array:
-    mean, deviation, zoom, threshold, radius, smear, share = level
+    mean, deviation, zoom, threshold, radius, smear, fraction = level
     flakes = _zoom(rng.standard_normal(image.shape[:2], np.float32) * deviation + mean, zoom)
     flakes = (255 * np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)).astype(np.uint8)
     flakes = _smear(flakes, int(radius), smear, degrees=rng.uniform(-135, -45))[..., None]
     gray = image @ np.array([0.299, 0.587, 0.114], np.float32)
     pale = np.maximum(image, 1.5 * gray[..., None] + 127.5)
-    return share * image + (1 - share) * pale + flakes + flakes[::-1, ::-1]
+    return fraction * image + (1 - fraction) * pale + flakes + flakes[::-1, ::-1]
 
 
 FROST_SIDE = 1024
@@ -311,14 +313,14 @@ def _brightness(image: Array, amount: float, rng: Generator) -> Array:
 # --- digital -----------------------------------------------------------------------------------------------------
 
 
-def _contrast(image: Array, share: float, rng: Generator) -> Array:
+def _contrast(image: Array, fraction: float, rng: Generator) -> Array:
     mean = image.mean((0, 1))
-    result: Array = (image - mean) * share + mean
+    result: Array = (image - mean) * fraction + mean
     return result
 
 
 def _elastic_transform(image: Array, level: tuple[float, float, float], rng: Generator) -> Array:
-    jitter, height_share, smoothness = level
+    jitter, height_fraction, smoothness = level
     height, width = image.shape[:2]
     grid = np.mgrid[:height, :width].astype(np.float32)
     result = image.astype(np.float32)
@@ -328,10 +330,10 @@ def _elastic_transform(image: Array, level: tuple[float, float, float], rng: Gen
         moved = corners + rng.uniform(-jitter, jitter, (3, 2)) * height
         matrix = np.linalg.solve(np.c_[moved, np.ones(3)], corners)  # where each moved point came from
         result = _sample(result, np.tensordot(matrix[:2].T, grid, 1) + matrix[2][:, None, None], "mirror")
-    if height_share:
+    if height_fraction:
         sigmas = (smoothness * height, smoothness * width)
         shift = [ndimage.gaussian_filter(rng.uniform(-1, 1, (height, width)), sigmas, truncate=3) for _ in range(2)]
-        result = _sample(result, grid + height_share * height * np.stack(shift), "reflect")
+        result = _sample(result, grid + height_fraction * height * np.stack(shift), "reflect")
     return result
 
 
@@ -340,9 +342,9 @@ def _sample(image: Array, places: Array, mode: str) -> Array:
     return np.stack(planes, -1)
 
 
-def _pixelate(image: Array, share: float, rng: Generator) -> Array:
+def _pixelate(image: Array, fraction: float, rng: Generator) -> Array:
     height, width = image.shape[:2]
-    small = (max(1, int(width * share)), max(1, int(height * share)))
+    small = (max(1, int(width * fraction)), max(1, int(height * fraction)))
     box = Image.Resampling.BOX
     return np.asarray(Image.fromarray(image).resize(small, box).resize((width, height), box))
 
@@ -353,34 +355,34 @@ def _jpeg_compression(image: Array, quality: int, rng: Generator) -> Array:
     return np.asarray(Image.open(file, formats=["JPEG"]))
 
 
-# --- the front door ----------------------------------------------------------------------------------------------
+# --- the public functions ------------------------------------------------------------------------------------------
 
 _FUNCTIONS: dict[str, Callable[[Array, Any, Generator], Array]] = {kind: globals()[f"_{kind}"] for kind in KINDS}
 
 
 def get_corruption_names(subset: str = "common") -> list[str]:
-    """The 15 names ("common" or "all"), or those of a family, in the paper's order."""
+    """Return the 15 names ("common" or "all"), or those of a family, in the paper's order."""
     subsets = {"common": KINDS, "all": KINDS, **FAMILIES}
     if subset not in subsets:
-        raise UserError(f"unknown subset {subset!r}; there are {', '.join(subsets)}")
+        raise UserError(f"unknown subset {subset!r}; expected {', '.join(subsets)}")
     return list(subsets[subset])
 
 
 def corrupt(
     image: Array, severity: int = 1, corruption_name: str | None = None, corruption_number: int = -1, *, seed: int = 0
 ) -> Array:
-    """A damaged copy of an image: uint8, H x W or H x W x 1 (gray) or H x W x 3 (RGB), any size.
+    """Return a corrupted copy of an image: uint8, H x W or H x W x 1 (gray) or H x W x 3 (RGB), any size.
 
-    The interface is that of the package `imagecorruptions`, for its 15 common corruptions, with a seed: a kind by its
-    name or by its place among the names.
+    The interface is that of the package `imagecorruptions`, for its 15 common corruptions, with a seed. A corruption is
+    named by `corruption_name` or by `corruption_number`, its index in `get_corruption_names()`.
     """
     if corruption_name is None and not 0 <= corruption_number < len(KINDS):
-        raise UserError(f"which corruption? give corruption_name or corruption_number, 0 to {len(KINDS) - 1}")
+        raise UserError(f"missing corruption: give corruption_name or corruption_number, 0 to {len(KINDS) - 1}")
     corruption_name = corruption_name or KINDS[corruption_number]
     if corruption_name not in KINDS:
-        raise UserError(f"unknown corruption {corruption_name!r}; there are {', '.join(KINDS)}")
+        raise UserError(f"unknown corruption_name {corruption_name!r}; expected {', '.join(KINDS)}")
     if severity not in SEVERITIES:
-        raise UserError(f"severity {severity!r} is not one of 1, 2, 3, 4, 5")
+        raise UserError(f"severity is 1 to 5, got {severity!r}")
     severity = int(severity)
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.size == 0:
@@ -391,8 +393,8 @@ def corrupt(
     color = image if image.shape[2:] == (3,) else np.repeat(image.reshape(*image.shape[:2], 1), 3, 2)
     level = PARAMETERS[corruption_name][_is_tiny(image)][severity - 1]
     rng = np.random.default_rng((seed, KINDS.index(corruption_name)))
-    damaged = np.clip(_FUNCTIONS[corruption_name](color, level, rng), 0, 255).astype(np.uint8)
-    return damaged if color is image else damaged[..., 0].reshape(image.shape)
+    corrupted = np.clip(_FUNCTIONS[corruption_name](color, level, rng), 0, 255).astype(np.uint8)
+    return corrupted if color is image else corrupted[..., 0].reshape(image.shape)
 
 
 def _is_tiny(image: Array) -> bool:

@@ -1,12 +1,12 @@
 """The boundary benchmark of the Berkeley Segmentation Data Set: edge maps against human annotators.
 
-    counts = [evaluate_image(edge_map, truths) for edge_map, truths in images]
+    counts = [evaluate_image(edge_map, targets) for edge_map, targets in images]
     summary = summarize(counts)                      # .ods .ois .ap .r50 .curve
 
 Per image: non-maximum suppression, 8 bit, thresholds k / (K + 1) tested with >=, thinning, and a one-to-one
 matching with each annotator within max_dist * image diagonal: most pairs, then least distance (native/edges/match.hpp).
-Recall counts truth pixels over all annotators; precision counts predicted pixels that any annotator confirms.
-Counts add up over images: sum(counts) is the data set.
+Recall counts the annotators' pixels; precision counts predicted pixels that any annotator confirms. Counts add up over
+images: sum(counts) is the data set.
 
 Martin, Fowlkes, Malik, "Learning to detect natural image boundaries using local brightness, color, and texture
 cues", PAMI 2004; Arbelaez et al., "Contour detection and hierarchical image segmentation", PAMI 2011.
@@ -27,23 +27,23 @@ from pixeldiff.errors import UserError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-BSDS_MAX_DIST = 0.0075  # of other data sets: evaluation/edges.py
+BSDS_MAX_DIST = 0.0075  # of other data sets: data/edges.py
 
 
 def threshold_values(thresholds: int | Sequence[float]) -> Floats:
-    """K evenly spaced thresholds k / (K + 1), or the given ones."""
+    """Return K evenly spaced thresholds k / (K + 1), or the given values."""
     if isinstance(thresholds, int):
         if thresholds < 1:
             raise UserError(f"thresholds is a number of thresholds, at least 1, got {thresholds}")
         return np.arange(1, thresholds + 1) / (thresholds + 1)
     values = np.asarray(thresholds, dtype=np.float64)
     if values.ndim != 1 or not values.size or not ((values >= 0) & (values <= 1)).all():
-        raise UserError(f"thresholds are a number of them, or values from 0 to 1, got {thresholds!r}")
+        raise UserError(f"thresholds is a number of thresholds or values from 0 to 1, got {thresholds!r}")
     return values
 
 
 def lowest_levels(values: Floats) -> list[int]:
-    """The lowest 8-bit level that passes each threshold: level / 255 >= threshold, as in exact arithmetic.
+    """Return the lowest 8-bit level that passes each threshold: level / 255 >= threshold, as in exact arithmetic.
 
     The small step back undoes rounding: level 85 passes 1/3.
     """
@@ -52,7 +52,7 @@ def lowest_levels(values: Floats) -> list[int]:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one image (or a sum of images) contributes; one entry per threshold."""
+    """Counts of one image or of a sum of images, one entry per threshold."""
 
     thresholds: Floats
     matched_truth: Ints
@@ -89,7 +89,7 @@ class Counts:
 
 def evaluate_image(
     edge_map: NDArray[Any],
-    truths: Sequence[NDArray[Any]],
+    targets: Sequence[NDArray[Any]],
     thresholds: int | Sequence[float] = 99,
     max_dist: float = BSDS_MAX_DIST,
     nms: bool = True,
@@ -97,16 +97,16 @@ def evaluate_image(
     nms_radius: int = 1,
     thin: bool = True,
 ) -> Counts:
-    """Count one map, of any type that `edgemap.to_float` takes, against the masks of its annotators.
+    """Count the matches of one map, of any type that `edgemap.to_float` takes, with the masks of its annotators.
 
     CEval is nms=False, thin=False.
     """
     values = threshold_values(thresholds)
-    _check_sizes(edge_map, truths)
+    _check_sizes(edge_map, targets)
     if not 0 <= max_dist <= 1:
-        raise UserError(f"max_dist is a part of the image diagonal, 0 to 1, got {max_dist}")
+        raise UserError(f"max_dist is a fraction of the image diagonal, 0 to 1, got {max_dist}")
     levels = edgemap.to_8_bit(edgemap.nms(edge_map, nms_radius) if nms else edge_map)
-    stack = np.stack([np.ascontiguousarray(edgemap.to_mask(truth, "the truth")) for truth in truths]).view(np.uint8)
+    stack = np.stack([np.ascontiguousarray(edgemap.to_mask(target, "targets")) for target in targets]).view(np.uint8)
     radius = max_dist * float(np.hypot(*levels.shape))
     matched_truth, matched_prediction, all_prediction, _ = _native.count_boundary(
         levels, lowest_levels(values), thin, stack, radius
@@ -115,13 +115,13 @@ def evaluate_image(
     return Counts(values, matched_truth, all_truth, matched_prediction, all_prediction)
 
 
-def _check_sizes(edge_map: NDArray[Any], truths: Sequence[NDArray[Any]]) -> None:
+def _check_sizes(edge_map: NDArray[Any], targets: Sequence[NDArray[Any]]) -> None:
     edgemap.check(edge_map)
-    if not len(truths):
+    if not len(targets):
         raise UserError("targets is empty; expected one mask per annotator")
-    for truth in truths:
-        if truth.shape != edge_map.shape:
-            raise UserError(f"map and target differ in size: {_size(edge_map.shape)} and {_size(truth.shape)}")
+    for target in targets:
+        if target.shape != edge_map.shape:
+            raise UserError(f"map and target differ in size: {_size(edge_map.shape)} and {_size(target.shape)}")
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -160,7 +160,7 @@ class Summary:
 
 
 def summarize(counts: Iterable[Counts]) -> Summary:
-    """Scores from the counts of each image."""
+    """Compute the scores from the counts of each image."""
     images = list(counts)
     if not images:
         raise UserError("nothing to summarize: no images were evaluated")
@@ -189,7 +189,7 @@ def summarize(counts: Iterable[Counts]) -> Summary:
 
 
 def best_point(counts: Counts) -> Point:
-    """The largest F, on 100 points of the line between each two neighboring thresholds."""
+    """Return the point with the largest F, of 100 points between each two neighboring thresholds."""
     part = np.linspace(0, 1, 100)[None, :]
 
     def between(values: Floats) -> Floats:
@@ -204,7 +204,7 @@ def best_point(counts: Counts) -> Point:
 
 
 def average_precision(recall: Floats, precision: Floats) -> float:
-    """Precision interpolated at recall 0, 0.01 .. 1 (0 outside the measured range), summed, / 100."""
+    """Return the sum of precision interpolated at recall 0, 0.01 .. 1 (0 outside the measured range), / 100."""
     unique, first = np.unique(recall, return_index=True)
     if len(unique) < 2:
         return 0.0
@@ -212,13 +212,13 @@ def average_precision(recall: Floats, precision: Floats) -> float:
 
 
 def recall_at_half_precision(recall: Floats, precision: Floats) -> float:
-    """Recall where precision is 0.5; at the lowest measured precision if that is higher; 0 if it never gets there."""
+    """Return recall at precision 0.5; at the lowest measured precision if that is higher; 0 if all are lower."""
     unique, first = np.unique(precision, return_index=True)
     return float(np.interp(max(0.5, unique[0]), unique, recall[first], right=0))
 
 
 def crispness(edge_map: NDArray[Any]) -> float:
-    """The part of a map's total strength that lies on pixels which survive non-maximum suppression, 0 to 1."""
+    """Return the fraction of a map's strength on pixels that survive non-maximum suppression."""
     edge_map = edgemap.to_float(edge_map)
     total = float(np.sum(edge_map, dtype=np.float64))
     return float(np.sum(edge_map[edgemap.nms(edge_map) > 0], dtype=np.float64)) / total if total > 0 else 0.0

@@ -1,17 +1,17 @@
-"""Verification: from the scores of pairs, and whether both show one person, to the published numbers.
+"""Face verification: the published scores from the similarity of pairs and whether both images show one person.
 
-Accuracy is LFW's View 2: for each fold the share of pairs that are told right with the threshold that is best on all
-other folds, then the mean over folds. Everything else is over all pairs at once. A pair is accepted when its score
-is at least the threshold.
+Accuracy is LFW's View 2: for each fold the fraction of pairs that are classified correctly with the threshold that is
+best on all other folds, then the mean over folds. Everything else is over all pairs at once. A pair is accepted if its
+score is at least the threshold.
 
-    accuracy    percent, with its standard error over folds; one fold alone is judged by its own best threshold
+    accuracy    percent, with its standard error over folds; a single fold uses the threshold that is best on it
     auc         the chance that a pair of one person scores higher than a pair of two (ties count half)
-    eer         percent, where as many of the same are rejected as of the others accepted
-    tar         percent of the same that are accepted where at most a share of the others is
-    threshold   the best one on all pairs, which a user's own pairs are judged by; true_accepts and false_accepts,
-                in percent, are what it accepts of the same and of the others
+    eer         percent, where the false reject rate equals the false accept rate
+    tar         percent of the same that are accepted, at false accept rates of FALSE_ACCEPT_RATES
+    threshold   the best one on all pairs, for pairs of users; true_accepts and false_accepts, in percent, are the
+                fractions of the same and of the others that it accepts
 
-Scores are compared in float64, whatever they come in. There are pairs of both kinds, and no score is NaN or infinite.
+Scores are compared in float64. There are pairs of both kinds, and no score is NaN or infinite.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Flags = NDArray[np.bool_]
 
 
 def _checked(scores: Scores, same: Flags) -> tuple[NDArray[np.float64], Flags]:
-    """Convert the scores to float64 and `same` to bool; raise an error if they cannot be judged."""
+    """Convert the scores to float64 and `same` to bool; raise an error if they cannot be compared."""
     exact, flags = np.asarray(scores, np.float64), np.asarray(same)
     if exact.ndim != 1 or exact.shape != flags.shape or not exact.size:
         raise UserError(f"verification needs one score and one label per pair, got {exact.shape} and {flags.shape}")
     if not np.isfinite(exact).all():
-        raise UserError("a score is NaN or infinite; check the network that gave it")
+        raise UserError("a score is NaN or infinite; check the model that computed it")
     if not np.isin(flags, (0, 1)).all():
         raise UserError("labels of pairs are 1 for the same person and 0 for two people; some are neither")
     flags = flags.astype(bool)
@@ -45,7 +45,7 @@ def _checked(scores: Scores, same: Flags) -> tuple[NDArray[np.float64], Flags]:
 
 
 def roc(scores: Scores, same: Flags) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """False and true accept rates at each threshold that changes them, from (0, 0) at infinity to (1, 1)."""
+    """Return false and true accept rates at each threshold that changes them, from (0, 0) at infinity to (1, 1)."""
     scores, same = _checked(scores, same)
     order = np.argsort(-scores, kind="stable")
     ranked, hits = scores[order], same[order]
@@ -60,13 +60,13 @@ def roc(scores: Scores, same: Flags) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def auc(scores: Scores, same: Flags) -> float:
-    """The area under the ROC curve."""
+    """Return the area under the ROC curve."""
     false, true, _ = roc(scores, same)
     return float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2))
 
 
 def best_threshold(scores: Scores, same: Flags) -> float:
-    """The threshold with the most pairs told right, in the middle between two scores; the highest of several."""
+    """Return the threshold that classifies the most pairs correctly: midway between two scores, the highest if tied."""
     scores, same = _checked(scores, same)
     order = np.argsort(-scores, kind="stable")
     ranked, hits = scores[order], same[order]
@@ -79,22 +79,22 @@ def best_threshold(scores: Scores, same: Flags) -> float:
 
 
 def fold_accuracies(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """The share told right in each fold, by the threshold of the others."""
+    """Return the fraction of each fold that is classified correctly with the threshold of the others."""
     scores, same = _checked(scores, same)
     if np.shape(folds) != scores.shape or np.min(folds) < 0:
         raise UserError(f"each of {len(scores)} pairs has the number of its fold, 0 or more, got {np.shape(folds)}")
     numbers = np.unique(folds)
-    found = []
+    accuracies = []
     for number in numbers:
-        own = folds == number
-        others = ~own if len(numbers) > 1 else own
-        accepted = scores[own] >= best_threshold(scores[others], same[others])
-        found.append(np.mean(accepted == same[own]))
-    return np.array(found)
+        fold = folds == number
+        others = ~fold if len(numbers) > 1 else fold
+        accepted = scores[fold] >= best_threshold(scores[others], same[others])
+        accuracies.append(np.mean(accepted == same[fold]))
+    return np.array(accuracies)
 
 
 def summarize(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]) -> dict[str, Any]:
-    """The numbers above, under their names."""
+    """Return the scores above by name."""
     scores, same = _checked(scores, same)
     false, true, _ = roc(scores, same)
     accuracies = 100 * fold_accuracies(scores, same, folds)
@@ -115,7 +115,7 @@ def summarize(scores: Scores, same: Flags, folds: NDArray[np.integer[Any]]) -> d
 
 
 def _equal_error(false: NDArray[np.float64], true: NDArray[np.float64]) -> float:
-    """Where false accepts and false rejects cross, on the line between the two points beside the crossing."""
+    """Return the rate at which false accepts and false rejects cross, interpolated between two points."""
     gap = false - (1 - true)  # rises from -1 to 1
     k = int(np.argmax(gap >= 0))
     if gap[k] == 0:

@@ -1,7 +1,7 @@
-"""Average precision of found boxes: VOC's (area or 11 points) and COCO's. NumPy only.
+"""Average precision of detections: VOC's (area or 11 points) and COCO's. NumPy only.
 
-VOC: detections of a class in order of their scores; one is right when the object that it overlaps most does so by at
-least half (IoU) and was not found before, wrong when it was; found difficult objects count neither way. AP is the area
+VOC: detections of a class in order of their scores. One is correct if the object that it overlaps most does so by at
+least half (IoU) and was not detected before, else wrong; detected difficult objects count neither way. AP is the area
 under the precision made monotone (2010 on), or its mean at 11 recalls (2007), which are np.arange(0, 1.1, 0.1) as in
 the published code: a recall of exactly 0.3 does not reach the fourth, 0.30000000000000004. All detections count.
 
@@ -31,14 +31,14 @@ Floats = NDArray[Any]
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0.0, 1.0, 101)
 VOC_RECALLS = np.arange(0.0, 1.1, 0.1)
-MOST = 100  # detections per image and class that COCO looks at
+MOST = 100  # detections per image and class that COCO counts
 AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
 _LOW, _HIGH = (np.array(side) for side in zip(*AREAS.values(), strict=True))
 
 
 @dataclass(frozen=True)
 class Detections:
-    """What a network has found in one image, in any order."""
+    """The detections of one image, in any order."""
 
     boxes: Floats  # N x 4: left, top, right, bottom
     scores: Floats  # N
@@ -56,7 +56,7 @@ class GroundTruth:
 
 @dataclass(frozen=True)
 class Scores:
-    """In percent; nan where there is nothing to find."""
+    """In percent; nan without objects."""
 
     map50: float  # VOC, by area
     map50_11: float  # VOC, at 11 recalls
@@ -71,17 +71,17 @@ class Scores:
 
 @dataclass
 class _Class:
-    """What is known of one class: a row per detection, and how many objects there are to find."""
+    """One class: a row per detection, and the number of objects."""
 
     scores: list[Floats] = field(default_factory=list)
-    voc: list[NDArray[np.int8]] = field(default_factory=list)  # 1 right, 0 wrong, -1 neither
+    voc: list[NDArray[np.int8]] = field(default_factory=list)  # 1 correct, 0 wrong, -1 neither
     coco: list[NDArray[np.int8]] = field(default_factory=list)  # the same, N x areas x thresholds; -1 beyond MOST
     objects: int = 0
     objects_by_area: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(AREAS), np.int64))
 
 
 class Matches:
-    """Detections of any number of images, matched."""
+    """Matched detections of any number of images."""
 
     def __init__(self, classes: int) -> None:
         if classes < 1:
@@ -90,16 +90,18 @@ class Matches:
         self.classes: defaultdict[int, _Class] = defaultdict(_Class)  # those that occur
         self.images = 0
 
-    def add(self, found: Detections, truth: GroundTruth) -> None:
+    def add(self, detections: Detections, objects: GroundTruth) -> None:
         """Match the detections of one more image."""
-        _check_boxes("detections", found.boxes, found.labels, found.scores, self.count)
-        _check_boxes("objects", truth.boxes, truth.labels, truth.ignored, self.count)
+        _check_boxes("detections", detections.boxes, detections.labels, detections.scores, self.count)
+        _check_boxes("objects", objects.boxes, objects.labels, objects.ignored, self.count)
         self.images += 1
-        order = np.argsort(-np.asarray(found.scores), kind="mergesort")
-        boxes, scores, labels = found.boxes[order], found.scores[order], np.asarray(found.labels)[order]
-        for label in np.union1d(labels, truth.labels):
-            own, there = np.flatnonzero(labels == label), truth.labels == label
-            self._add_class(self.classes[int(label)], boxes[own], scores[own], truth.boxes[there], truth.ignored[there])
+        order = np.argsort(-np.asarray(detections.scores), kind="mergesort")
+        boxes, scores = detections.boxes[order], detections.scores[order]
+        labels = np.asarray(detections.labels)[order]
+        for label in np.union1d(labels, objects.labels):
+            rows, same = np.flatnonzero(labels == label), objects.labels == label
+            table = self.classes[int(label)]
+            self._add_class(table, boxes[rows], scores[rows], objects.boxes[same], objects.ignored[same])
 
     def _add_class(
         self, table: _Class, boxes: Floats, scores: Floats, truth: Floats, ignored: NDArray[np.bool_]
@@ -116,6 +118,7 @@ class Matches:
             table.coco.append(coco)
 
     def merge(self, other: Matches) -> None:
+        """Add the images of another table."""
         self.images += other.images
         for label, theirs in other.classes.items():
             mine = self.classes[label]
@@ -152,7 +155,7 @@ def _check_boxes(what: str, boxes: Floats, labels: NDArray[Any], each: NDArray[A
     if boxes.shape != (len(labels), 4) or labels.ndim != 1 or each.shape != labels.shape:
         raise UserError(f"{what} are N x 4 boxes and N labels, got {boxes.shape}, {labels.shape} and {each.shape}")
     if np.isnan(boxes).any() or np.isnan(each).any():
-        raise UserError(f"{what} have NaN among their boxes or scores; check what made them")
+        raise UserError(f"{what} have NaN among their boxes or scores; check what computed them")
     if (boxes[:, 2:] < boxes[:, :2]).any():
         raise UserError(f"{what} have boxes that end before they begin; give left, top, right, bottom")
     if len(labels) and (labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes):
@@ -160,13 +163,13 @@ def _check_boxes(what: str, boxes: Floats, labels: NDArray[Any], each: NDArray[A
 
 
 def _mean(values: Floats) -> float:
-    """In percent, over those that are numbers."""
-    there = values[~np.isnan(values)]
-    return 100 * float(there.mean()) if there.size else float("nan")
+    """Return the mean of the numbers that are not nan, in percent."""
+    numbers = values[~np.isnan(values)]
+    return 100 * float(numbers.mean()) if numbers.size else float("nan")
 
 
 def _match_voc(boxes: Floats, truth: Floats, ignored: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Of detections in order of their scores: 1 right, 0 wrong, -1 neither."""
+    """Match detections in order of their scores: 1 correct, 0 wrong, -1 neither."""
     result = np.zeros(len(boxes), np.int8)
     if not len(truth):
         return result
@@ -180,7 +183,7 @@ def _match_voc(boxes: Floats, truth: Floats, ignored: NDArray[np.bool_]) -> NDAr
 
 
 def _match_coco(boxes: Floats, truth: Floats, crowd: NDArray[np.bool_], outside: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """As `_match_voc` for all areas and thresholds at once, N x areas x thresholds."""
+    """Match as `_match_voc` for all areas and thresholds at once, N x areas x thresholds."""
     sizes = area(np.asarray(boxes, np.float64))
     odd = (sizes[:, None] < _LOW) | (sizes[:, None] > _HIGH)  # detections x areas
     shape = len(boxes), len(AREAS), len(THRESHOLDS)
@@ -203,7 +206,7 @@ def _take(
     result: NDArray[np.int8],
     matched: NDArray[np.bool_],
 ) -> None:
-    """Give one detection its object: the best free one that counts, or else the best that does not."""
+    """Match one detection: to the best free object that counts, or else to the best that does not."""
     enough = iou >= np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
     fits = enough[None] & (free | crowd)  # areas x thresholds x objects
     counts = fits & ~outside[:, None]
@@ -218,7 +221,7 @@ def _take(
 
 
 def _ranked(table: _Class, rows: Sequence[NDArray[np.int8]]) -> NDArray[np.int8]:
-    """The rows of all images, best score first."""
+    """Concatenate the rows of all images, best score first."""
     order = np.argsort(-np.concatenate(table.scores), kind="mergesort")
     result: NDArray[np.int8] = np.concatenate(rows)[order]
     return result
@@ -241,14 +244,14 @@ def _voc_ap(table: _Class, eleven_points: bool) -> float:
 
 
 def _coco_precision(table: _Class) -> Floats:
-    """AP per area and threshold; nan for areas without objects."""
+    """Return AP per area and threshold; nan for areas without objects."""
     result = np.full((len(AREAS), len(THRESHOLDS)), np.nan)
-    there = table.objects_by_area > 0
-    result[there] = 0.0
+    present = table.objects_by_area > 0
+    result[present] = 0.0
     if not table.scores:
         return result
     state = _ranked(table, table.coco)
-    for a in np.flatnonzero(there):
+    for a in np.flatnonzero(present):
         right, wrong = np.cumsum(state[:, a] == 1, 0), np.cumsum(state[:, a] == 0, 0)
         recall = right / table.objects_by_area[a]
         precision = right / (right + wrong + np.spacing(1))
@@ -260,7 +263,7 @@ def _coco_precision(table: _Class) -> Floats:
 
 
 def as_json(scores: Scores, names: Sequence[str]) -> dict[str, Any]:
-    """Rounded to a ten-thousandth of a percent; what is nan is null."""
+    """Return the scores as JSON values, rounded to a ten-thousandth of a percent; nan becomes null."""
     plain = {
         key: None if np.isnan(value) else round(value, 4) for key, value in vars(scores).items() if key != "per_class"
     }
