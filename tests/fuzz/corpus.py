@@ -280,6 +280,7 @@ def _networks() -> dict[str, Format]:
     return {
         "safetensors": Format("case.safetensors", tuple(ours), (_describe, _run_torch), mutate.tensors, 20),
         "edges": Format("case.safetensors", (ours[0],), (_describe, _run_edges), mutate.tensors, 40),
+        "layout": Format("case.safetensors", (ours[0],), (_run_edges,), mutate.layout, 20),
         "pretrained": Format(
             "config.json",
             (config,),
@@ -289,7 +290,7 @@ def _networks() -> dict[str, Format]:
             {"model.safetensors": ours[0]},
         ),
         "pth": Format("case.pth", tuple(pth), (_run_authors,), mutate.zipped, 15),
-        "onnx": Format("case.onnx", (onnx,), (_describe, read_properties, _run_edges), mutate.graph, 15),
+        "onnx": Format("case.onnx", (onnx,), (_describe, read_properties, _run_graph), mutate.graph, 15),
         "pdn": Format("case.pdn", packed, (_describe, _run_packed), mutate.tensors, 40),
     }
 
@@ -325,7 +326,11 @@ def _run_edges(path: Path) -> None:
     network = EdgeNetwork(path, threads=1)
     network(_pixels((33, 40, 3)), Look(sides=True))
     network.memory_budget = 200_000
-    network(_pixels((70, 200, 3)))  # in windows or strips
+    network(_pixels((70, 200, 3)))  # in strips
+
+
+def _run_graph(path: Path) -> None:
+    EdgeNetwork(path, threads=1)(_pixels((33, 40, 3)))
 
 
 def _run_packed(path: Path) -> None:

@@ -159,6 +159,18 @@ def tensors(content: bytes, rng: Random) -> bytes:
     return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
+def layout(content: bytes, rng: Random) -> bytes:
+    """A safetensors file whose layout for the engine lies: order, kinds, folding matrices."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    described = json.loads(header["__metadata__"]["pixeldiff"])
+    damaged = json_text(json.dumps(described.pop("engine")).encode(), rng).decode(errors="replace")
+    text = json.dumps(described)[:-1] + f', "engine": {damaged}' + "}"
+    header["__metadata__"]["pixeldiff"] = text
+    written = json.dumps(header).encode()
+    return len(written).to_bytes(8, "little") + written + content[8 + size :]
+
+
 def zipped(content: bytes, rng: Random) -> bytes:
     """A member of a zip archive (a .pth file) changed, or packed where none is."""
     written = io.BytesIO()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,9 @@ from typing import Any
 import click
 
 from pixeldiff import weights
+from pixeldiff.cli._options import PERFORMANCE, option
 from pixeldiff.errors import MissingExtra, UserError
+from pixeldiff.inference.backends import DEFAULT_DEVICE
 from pixeldiff.machine import run_python
 from pixeldiff.tasks import Task, find_task, load
 
@@ -46,11 +48,19 @@ class Open(Named):
 
 @contextmanager
 def open_network(
-    given: str | os.PathLike[str], task: str | None = None, threads: int | None = None, streams: int = 1
+    given: str | os.PathLike[str],
+    task: str | None = None,
+    threads: int | None = None,
+    streams: int = 1,
+    device: str = DEFAULT_DEVICE,
 ) -> Iterator[Open]:
-    """Open the model that a user named, of `task` if that is given; `streams` threads may call it at once."""
+    """Open the model that a user named, of `task` if that is given; `streams` threads may call it at once.
+
+    Only edge networks run on other devices than the CPU.
+    """
     with find_network(given, task) as named:
-        network = load(named.task.model)(named.runs, threads=threads, streams=streams)
+        placed = {} if device == DEFAULT_DEVICE else {"device": device}
+        network = load(named.task.model)(named.runs, threads=threads, streams=streams, **placed)
         yield Open(named.name, named.task, named.path, named.runs, network)
 
 
@@ -80,6 +90,12 @@ def _export(path: Path, destination: Path) -> Path:
         last = done.stderr.strip().splitlines()[-1:] or ["export failed"]
         raise UserError(last[0].removeprefix("error: "))
     return destination
+
+
+def device_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --device, where an edge network runs."""
+    says = "Device of the network: cpu, or one of PyTorch (ONNX Runtime for .onnx files) such as cuda:1. [default: cpu]"
+    return option(PERFORMANCE, "--device", metavar="NAME", default=DEFAULT_DEVICE, help=says)(command)
 
 
 def complete_model(task: str) -> Any:

@@ -23,6 +23,7 @@ from pixeldiff.evaluation.benchmark import Benchmark, Model, evaluate
 from pixeldiff.evaluation.cache import Cache
 from pixeldiff.figures import check_plot
 from pixeldiff.files import check_overwrite
+from pixeldiff.inference.backends import DEFAULT_DEVICE
 from pixeldiff.machine import cores
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -145,9 +146,15 @@ class Networks:
     """The models that --model names, opened when they are first needed."""
 
     def __init__(
-        self, task: str, shared: Shared, parallel: bool, adapt: Callable[[Model], Model], stack: ExitStack
+        self,
+        task: str,
+        shared: Shared,
+        parallel: bool,
+        adapt: Callable[[Model], Model],
+        device: str,
+        stack: ExitStack,
     ) -> None:
-        self.task, self.adapt, self.stack = task, adapt, stack
+        self.task, self.adapt, self.device, self.stack = task, adapt, device, stack
         self.files = _named_files(shared.models)
         streams = shared.threads if parallel else 1
         self.threads, self.streams = max(1, shared.threads // streams), streams
@@ -162,7 +169,7 @@ class Networks:
     def __getitem__(self, name: str) -> Model:
         if name not in self._opened:
             opened = self.stack.enter_context(
-                open_network(self.files[name], self.task, self.threads, streams=self.streams)
+                open_network(self.files[name], self.task, self.threads, self.streams, self.device)
             )
             self._opened[name] = self.adapt(Model(name, opened.network, opened.sha256))
         return self._opened[name]
@@ -183,12 +190,13 @@ def find_networks(
     parallel: bool = True,
     required: bool = True,
     adapt: Callable[[Model], Model] = lambda model: model,
+    device: str = DEFAULT_DEVICE,
 ) -> Iterator[Networks]:
     """Find the models to score; `adapt` makes of an open model what the benchmark calls."""
     if required and not shared.models:
         raise UserError("missing model: give --model NAME or FILE")
     with ExitStack() as stack:
-        yield Networks(task, shared, parallel, adapt, stack)
+        yield Networks(task, shared, parallel, adapt, device, stack)
 
 
 def _named_files(models: Sequence[str]) -> dict[str, Path]:

@@ -10,7 +10,7 @@ import click
 
 from pixeldiff.cli._edge_options import OptionText
 from pixeldiff.cli._images import RunOptions, collect, run_images, run_options
-from pixeldiff.cli._network import complete_model, find_network
+from pixeldiff.cli._network import complete_model, device_option, find_network
 from pixeldiff.cli._options import GroupedCommand, option
 from pixeldiff.edgemap import PAPER_SCALES
 from pixeldiff.errors import MissingExtra, OutputError, UserError
@@ -85,9 +85,10 @@ def corrupt(inputs: tuple[str, ...], corruption: str, severity: int, seed: int, 
     metavar="S,S,...",
     help="Scales of the image whose maps are averaged; work grows with their squares. [default: 0.5,1,1.5]",
 )
+@device_option
 @run_options
 def pseudo_label(
-    inputs: tuple[str, ...], teacher: str, no_flip: bool, scales: tuple[float, ...], run: RunOptions
+    inputs: tuple[str, ...], teacher: str, no_flip: bool, scales: tuple[float, ...], device: str, run: RunOptions
 ) -> int:
     """Write the edges of all IMAGES (a folder) as pseudo-labels into -o DIR: DIR/x/y.png for IMAGES/x/y.jpg.
 
@@ -103,5 +104,5 @@ def pseudo_label(
     images = collect(inputs, run)
     with find_network(teacher, TASK) as named:
         look = Look(scales=scales, flip=not no_flip)
-        operation = PseudoLabel(ModelSpec(TASK, named.runs), look, Drawing())
+        operation = PseudoLabel(ModelSpec(TASK, named.runs, device), look, Drawing())
         return run_images("data pseudo-label", operation, images, run, model=named.name)

@@ -13,7 +13,7 @@ from pixeldiff import weights
 from pixeldiff.cli import _report as report
 from pixeldiff.cli._edge_options import OptionText, edge_options
 from pixeldiff.cli._images import Images, RunOptions, collect, run_images, run_options
-from pixeldiff.cli._network import complete_model, find_network
+from pixeldiff.cli._network import complete_model, device_option, find_network
 from pixeldiff.cli._options import GroupedCommand, option
 from pixeldiff.errors import UserError
 from pixeldiff.files import STREAM
@@ -47,6 +47,7 @@ DETECTION = "Detection"
     default=0.0,
     help="Videos: mix each map with the one before, A * before + (1 - A) * now, against flicker. [default: 0]",
 )
+@device_option
 @run_options
 def detect(
     inputs: tuple[str, ...],
@@ -55,6 +56,7 @@ def detect(
     drawing: Drawing,
     chosen: set[str],
     temporal_smoothing: float,
+    device: str,
     run: RunOptions,
 ) -> int:
     """Detect edges in INPUTS: images, folders (recursively), globs or videos; - is stdin.
@@ -75,7 +77,7 @@ def detect(
         return iter(()) if "max_size" in chosen else report.downscaled(results)
 
     with find_network(model or DEFAULT, TASK) as named:
-        operation = DetectEdges(ModelSpec(TASK, named.runs), look, drawing, temporal_smoothing)
+        operation = DetectEdges(ModelSpec(TASK, named.runs, device), look, drawing, temporal_smoothing)
         license = weights.describe(named.runs).get("license")
         return run_images("detect", operation, images, run, remarks=remarks, model=named.name, license=license)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pixeldiff.cli._network import device_option
 from pixeldiff.cli._scoring import (
     FILE,
     FOLDER,
@@ -76,6 +77,7 @@ def eval() -> None:
 @click.option("--text-files", type=FOLDER, help="Write eval_bdry*.txt and <image>_ev1.txt into this folder.")
 @click.option("--per-image", type=FILE, help="Write the best point of each image as CSV.")
 @click.option("--allow-inverted", is_flag=True, help="Score maps and labels that look inverted as they are.")
+@device_option
 @shared_options
 def edges(
     maps: tuple[Path, ...],
@@ -95,6 +97,7 @@ def edges(
     text_files: Path | None,
     per_image: Path | None,
     allow_inverted: bool,
+    device: str,
     shared: Shared,
 ) -> None:
     """Score edge MAPS (folders of .png, .npy or .mat) or models against human annotations: ODS, OIS, AP, R50.
@@ -115,8 +118,8 @@ def edges(
     found = {name: replace(found[name], allow_inverted=allow_inverted) for name in sorted(found)[: shared.limit]}
     folders = _map_folders(maps, ensemble, allow_inverted)
     source = f"{dataset} {split or 'test'}" if dataset and not ground_truth and not images else "custom data"
-    adapt = partial(_edge_source, scales=scales, flip=flip)
-    with find_networks("edges", shared, required=False, adapt=adapt) as networks:
+    adapt = partial(_edge_source, scales=scales, flip=flip, device=device)
+    with find_networks("edges", shared, required=False, adapt=adapt, device=device) as networks:
         if networks:
             _check_images(found)
         elif flip or scales:
@@ -153,10 +156,10 @@ def edges(
     report("edges", shared, results, edge_report.table(scores))
 
 
-def _edge_source(model: Model, scales: tuple[float, ...] | None, flip: bool) -> Model:
+def _edge_source(model: Model, scales: tuple[float, ...] | None, flip: bool, device: str) -> Model:
     """Run a network at full image size."""
     detect = partial(model.run, look=Look(None, scales or (1.0,), flip=flip))
-    return replace(model, run=NetworkSource(detect, f"{model.sha256} flip={flip} scales={scales}"))
+    return replace(model, run=NetworkSource(detect, f"{model.sha256} flip={flip} scales={scales} device={device}"))
 
 
 def _check_edge_outputs(per_image: Path | None, text_files: Path | None, shared: Shared) -> None:

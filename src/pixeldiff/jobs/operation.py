@@ -9,11 +9,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from pixeldiff.errors import DiskFullError, InputError, UserError
 from pixeldiff.files import STREAM, Job
+from pixeldiff.inference.backends import DEFAULT_DEVICE
 from pixeldiff.tasks import find_task, load
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class ModelSpec:
 
     task: str
     path: Path
+    device: str = DEFAULT_DEVICE  # only edge networks run on others
     content: bytes | None = field(default=None, repr=False)
 
     @property
@@ -74,17 +77,18 @@ class ModelSpec:
 
     def open(self, threads: int, streams: int) -> Any:
         """Open the model."""
-        model = load(find_task(self.task).model)
+        placed = {} if self.device == DEFAULT_DEVICE else {"device": self.device}
+        model = partial(load(find_task(self.task).model), threads=threads, streams=streams, **placed)
         if self.content is None:
-            return model(self.path, threads=threads, streams=streams)
+            return model(self.path)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.path.name
             path.write_bytes(self.content)
-            return model(path, threads=threads, streams=streams)
+            return model(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         content = self.path.read_bytes() if self.content is None else self.content
-        return ModelSpec, (self.task, Path(self.path.name), content)
+        return ModelSpec, (self.task, Path(self.path.name), self.device, content)
 
 
 @dataclass(frozen=True)
