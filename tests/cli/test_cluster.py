@@ -63,9 +63,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_detect_gives_the_same_bytes_and_goes_on_where_it_stopped(
-    cluster: None, photos: Path, edge_onnx: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    cluster: None, photos: Path, edge_weights: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("detect", photos, "--model", edge_onnx, "--sides")
+    words = ("detect", photos, "--model", edge_weights, "--sides")
     here, there = tmp_path / "here", tmp_path / "there"
     assert run(*words, "-o", here) == 1
     capfd.readouterr()
@@ -207,12 +207,12 @@ def test_a_cluster_on_this_machine_survives_a_slow_process_of_ray() -> None:
     assert done.stdout.endswith("7\n"), done.stderr
 
 
-def test_from_store_to_store(cluster: None, photos: Path, edge_onnx: Path, tmp_path: Path, s3: str) -> None:
+def test_from_store_to_store(cluster: None, photos: Path, edge_weights: Path, tmp_path: Path, s3: str) -> None:
     from pixeldiff import addresses
 
     for one in photos.rglob("*.*"):
         addresses.write(parse(f"s3://images/in/{one.relative_to(photos).as_posix()}{s3}"), one.read_bytes())
-    words = ("--model", edge_onnx, "--nms")
+    words = ("--model", edge_weights, "--nms")
     assert run("detect", photos, "-o", tmp_path / "here", *words) == 1
     out = f"s3://images/out{s3}"
     assert run("detect", f"s3://images/in{s3}", "-o", out, *words, "--cluster") == 1
@@ -265,11 +265,11 @@ def test_workers_that_cannot_work_say_why_once(
     says: str,
     cluster: None,
     photos: Path,
-    edge_onnx: Path,
+    edge_weights: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert run("detect", photos, "-o", tmp_path / "there", "--model", edge_onnx, "--cluster", *words) == 2
+    assert run("detect", photos, "-o", tmp_path / "there", "--model", edge_weights, "--cluster", *words) == 2
     remarked = capfd.readouterr().err
     assert re.search(says, remarked)
     assert remarked.count("\n") == 1

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 INPUT_OUTPUT, PERFORMANCE, CLUSTER = "Input and output", "Performance", "Cluster"
-_LAST = (PERFORMANCE, CLUSTER, "Options")  # "Options" has those without a group, such as --help
+_ORDER = {INPUT_OUTPUT: 0, PERFORMANCE: 2, CLUSTER: 3, "Options": 4}  # 1: the groups of a command itself
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -26,9 +26,9 @@ class GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
                 groups.setdefault(getattr(parameter, "group", "Options"), []).append(record)
-        for title in sorted(groups, key=lambda title: _LAST.index(title) if title in _LAST else -1):
+        for title in sorted(groups, key=lambda title: _ORDER.get(title, 1)):
             with formatter.section(title):
                 formatter.write_dl(groups[title])
 

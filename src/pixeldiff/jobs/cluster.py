@@ -83,7 +83,8 @@ def connect(address: str | None) -> Iterator[int]:
         raise MissingExtra("cluster", "--cluster", error.name) from error
     with contextlib.ExitStack() as stack:
         if address or not ray.is_initialized():  # a program may have its own connection
-            _start(ray, address or os.environ.get("RAY_ADDRESS"), stack)
+            with _silenced():
+                _start(ray, address or os.environ.get("RAY_ADDRESS"), stack)
             stack.callback(ray.shutdown)
         for name in ("ray", "ray.data"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -91,6 +92,19 @@ def connect(address: str | None) -> Iterator[int]:
         context.enable_progress_bars = False
         context.target_max_block_size = 1
         yield int(ray.cluster_resources().get("CPU", 1))
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Drop what Ray's C++ code prints on stderr while it starts."""
+    with open(os.devnull, "w") as nothing:
+        stderr = os.dup(2)
+        os.dup2(nothing.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
 def _start(ray: Any, address: str | None, stack: contextlib.ExitStack) -> None:
