@@ -48,11 +48,12 @@ check-native:
 	cmake --build build/check --parallel
 	build/check/kernel_tests
 
-# The kernels for NEON, in an emulator; needs aarch64-linux-gnu-g++ and qemu-aarch64 (Debian: g++-aarch64-linux-gnu,
-# qemu-user).
+# The kernels for NEON, in an emulator, which cannot fork beside threads; needs aarch64-linux-gnu-g++ and qemu-aarch64
+# (Debian: g++-aarch64-linux-gnu, qemu-user).
 check-neon:
 	@mkdir -p build/neon
-	aarch64-linux-gnu-g++ -static -std=c++17 -O2 -ffp-contract=off -Wno-psabi -Inative -o build/neon/kernel_tests \
+	aarch64-linux-gnu-g++ -static -std=c++17 -O2 -ffp-contract=off -Wno-psabi -DPIXELDIFF_EMULATED -Inative \
+		-o build/neon/kernel_tests \
 		native/threads.cpp native/edges/*.cpp native/packed/*.cpp native/float/*.cpp native/tests/test_*.cpp -pthread
 	qemu-aarch64 build/neon/kernel_tests
 

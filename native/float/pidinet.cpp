@@ -332,9 +332,10 @@ Network::Network(const Config& config, const float* weights, size_t count, const
 
 Network::~Network() = default;
 
+// Nobody waits for the lock: in a forked child it may be held by a thread that is not there.
 std::unique_ptr<Workspace> Network::take() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (spaces_.empty()) return std::make_unique<Workspace>();
+  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || spaces_.empty()) return std::make_unique<Workspace>();
   auto space = std::move(spaces_.back());
   spaces_.pop_back();
   return space;
@@ -342,8 +343,8 @@ std::unique_ptr<Workspace> Network::take() const {
 
 void Network::give_back(std::unique_ptr<Workspace> space) const {
   if (space->bytes() > kKept) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  spaces_.push_back(std::move(space));
+  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) spaces_.push_back(std::move(space));
 }
 
 void detect(const Network& network, const Picture& picture, const Maps& maps, int threads, size_t memory,

@@ -159,13 +159,6 @@ void Workspace::fit(const Layers& layers, int new_height, int new_width, int new
   }
 }
 
-void Workspace::release() {
-  memory_.reset();
-  capacity_ = 0;
-  height = 0;
-  for (StageSpace& stage : stages) stage = StageSpace();
-}
-
 Place place(int index, int length, int coarse) {
   if (length == coarse) return {index, 0.0f};
   // torch's kernel multiplies and subtracts with one rounding; in double the product of two floats is exact.

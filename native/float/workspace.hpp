@@ -40,7 +40,6 @@ struct Workspace {
   std::vector<Slot> slots;  // of each thread
 
   void fit(const Layers& layers, int height, int width, int threads, size_t memory);
-  void release();
   size_t bytes() const { return capacity_ * sizeof(float); }
 
  private:

@@ -72,8 +72,7 @@ nb::tuple run(const Network& network, const Picture& picture, bool sides, int th
   }
   {
     nb::gil_scoped_release release;
-    detect(network, picture, maps, threads > 0 ? std::min(threads, 1024) : hardware_threads(), memory,
-           look_for_signals);
+    detect(network, picture, maps, useful_threads(threads), memory, look_for_signals);
   }
   nb::list given;
   for (Owned& map : logits) given.append(map.release());

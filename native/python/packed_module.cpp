@@ -68,8 +68,6 @@ void check_shape(const A& array, const std::vector<size_t>& shape, const char* m
   for (size_t i = 0; i < shape.size(); ++i) check(array.shape(i) == shape[i], message);
 }
 
-int threads_or_all(int threads) { return threads > 0 ? std::min(threads, 1024) : hardware_threads(); }
-
 BinaryConv* make_binary(int in_channels, int out_channels, int kernel_size, int stride, int differing,
                         const std::vector<std::array<int, 4>>& pairs, Signs plain_signs, Signs difference_signs,
                         std::optional<Array<float, 2>> plain_norm, std::optional<Array<float, 2>> difference_norm,
@@ -117,7 +115,7 @@ nb::tuple call_binary(const BinaryConv& conv, Maps x, std::optional<Bits> bits, 
                           y_bits.data.get(),
                           nullptr,
                           nullptr};
-    run(conv, call, threads_or_all(threads));
+    run(conv, call, useful_threads(threads));
   }
   return nb::make_tuple(y.release(), y_bits.release());
 }
@@ -132,7 +130,7 @@ nb::tuple binary_sums(const BinaryConv& conv, Maps x, int threads) {
   {
     nb::gil_scoped_release release;
     const BinaryCall call{size, x.data(), nullptr, nullptr, nullptr, nullptr, difference.data.get(), plain.data.get()};
-    run(conv, call, threads_or_all(threads));
+    run(conv, call, useful_threads(threads));
   }
   return nb::make_tuple(difference.release(), plain.release());
 }
@@ -179,7 +177,7 @@ Result<float> call_float(const FloatConv& conv, Maps x, int threads) {
   Owned<float> y(shape_of(size, conv.stride, conv.out_channels));
   {
     nb::gil_scoped_release release;
-    run(conv, size, x.data(), y.data.get(), threads_or_all(threads));
+    run(conv, size, x.data(), y.data.get(), useful_threads(threads));
   }
   return y.release();
 }
@@ -191,7 +189,7 @@ Result<float> pool(Maps x, int threads) {
   Owned<float> y(shape_of(size, 2, channels));
   {
     nb::gil_scoped_release release;
-    kPool(x.data(), size, channels, y.data.get(), threads_or_all(threads));
+    kPool(x.data(), size, channels, y.data.get(), useful_threads(threads));
   }
   return y.release();
 }

@@ -13,6 +13,7 @@
 #include "edges/trace.hpp"
 #include "test_float.hpp"
 #include "test_packed.hpp"
+#include "test_threads.hpp"
 
 using namespace pixeldiff;
 
@@ -159,6 +160,7 @@ int main() {
   test_suppression_of_anything();
   test_counts_of_odd_sizes();
   test_traced_chains_use_every_link_once();
+  test_threads();
   test_packed();
   test_float();
   std::puts("kernels: all tests passed");

@@ -1,7 +1,6 @@
 // See test_packed.hpp.
 #include "test_packed.hpp"
 
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "packed/packed.hpp"
-#include "threads.hpp"
 
 using namespace pixeldiff;
 
@@ -160,19 +158,9 @@ void check_float_conv(const Kernels& kernels) {
   }
 }
 
-void check_threads() {
-  for (int round = 0; round < 200; ++round) {
-    const int tasks = below(20);
-    std::vector<std::atomic<int>> done(tasks);  // nested tasks share one, and may run beside each other
-    parallel(tasks, 1 + below(4), [&](int i) { parallel(2, 2, [&](int) { done[i] += 1; }); });
-    for (const auto& count : done) check(count == 2, "threads", "every task runs once, nested ones too");
-  }
-}
-
 }  // namespace
 
 void test_packed() {
-  check_threads();
   for (const Kernels* kernels : available_kernels()) {
     for (int round = 0; round < 60; ++round) {
       check_case(random_case(), *kernels, 1 + below(3));
