@@ -51,6 +51,7 @@ struct Avx2 {
 struct Isa : EightLanes, Lookup<Avx2> {};
 
 #include "band.inl"
+#include "nibbles.inl"
 
 bool supported() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");

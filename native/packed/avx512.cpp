@@ -52,6 +52,7 @@ struct Avx512 {
 struct Isa : EightLanes, Lookup<Avx512> {};
 
 #include "band.inl"
+#include "nibbles.inl"
 
 bool supported() {
   return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

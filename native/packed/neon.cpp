@@ -72,6 +72,7 @@ struct Isa : Lookup<Neon> {
 };
 
 #include "band.inl"
+#include "nibbles.inl"
 
 bool supported() { return true; }
 

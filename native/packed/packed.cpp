@@ -18,7 +18,7 @@ int byte_of_output(int o, int vector_bytes) {
   return vector * vector_bytes + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
-void resize(BranchWeights& weights, int blocks, int rows, int row_nibbles) {
+void resize_nibbles(BranchWeights& weights, int blocks, int rows, int row_nibbles) {
   weights.nibbles = rows * row_nibbles;
   weights.lines.assign(static_cast<size_t>(blocks) * weights.nibbles, {});
   const int parts = (weights.nibbles + kMostNibbles - 1) / kMostNibbles;
@@ -34,9 +34,20 @@ void resize(BranchWeights& weights, int blocks, int rows, int row_nibbles) {
   }
 }
 
-void set_bit(BranchWeights& weights, int output, int nibble, int bit, int vector_bytes) {
+void set_nibble_bit(BranchWeights& weights, int output, int nibble, int bit, int vector_bytes) {
   auto& line = weights.lines[static_cast<size_t>(output / kBlock) * weights.nibbles + nibble];
   line.bytes[byte_of_output(output % kBlock, vector_bytes)] |= static_cast<uint8_t>(1 << bit);
+}
+
+void resize_words(BranchWeights& weights, int blocks, int bits) {
+  weights.words = words_of(bits);
+  weights.lines.assign(static_cast<size_t>(blocks) * weights.words * (kBlock / 8), {});
+}
+
+void set_word_bit(BranchWeights& weights, int output, int place) {
+  const size_t word = static_cast<size_t>(output / kBlock) * weights.words + place / 64;
+  auto& line = weights.lines[word * (kBlock / 8) + output % kBlock / 8];
+  line.bytes[output % 8 * 8 + place % 64 / 8] |= static_cast<uint8_t>(1 << place % 8);
 }
 
 void set_activation(std::vector<Epilogue>& epilogue, int which, int count, const float* before, const float* slope,
@@ -75,7 +86,7 @@ const uint8_t* pair_tables() {
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> all;
 #if defined(__x86_64__) && defined(__GNUC__)
-  all = {&avx512_kernels, &avx2_kernels};
+  all = {&avx512_popcount_kernels, &avx512_kernels, &avx2_kernels};
 #elif defined(__aarch64__) && defined(__GNUC__)
   all = {&neon_kernels};
 #endif
@@ -114,18 +125,33 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
   const int taps = kernel_size * kernel_size, count = static_cast<int>(this->pairs.size());
   check(static_cast<int64_t>(in_channels) * std::max(taps, count) <= kMostProducts, "too many products per output");
   const int channels = plain_channels(), width = nibbles_of(channels), lanes = kernels.vector_bytes;
-  if (channels) resize(plain, blocks(), kernel_size, kernel_size * width);
-  if (differing) resize(difference, blocks(), 1, 2 * differing * ((count + 7) / 8));
+  if (channels && lanes) resize_nibbles(plain, blocks(), kernel_size, kernel_size * width);
+  if (channels && !lanes) resize_words(plain, blocks(), channels * taps);
+  difference.nibbles = 2 * differing * ((count + 7) / 8);
+  if (differing && lanes) resize_nibbles(difference, blocks(), 1, difference.nibbles);
+  if (differing && !lanes) resize_words(difference, blocks(), pair_bits() * count);
+  if (!lanes) ones.assign(static_cast<size_t>(blocks()) * taps * kBlock, 0);
   for (int o = 0; o < out_channels; ++o) {
     for (int c = 0; c < channels; ++c) {
       for (int t = 0; t < taps; ++t) {
-        if (*plain_signs++) set_bit(plain, o, t * width + c / 4, c % 4, lanes);
+        if (!*plain_signs++) continue;
+        if (lanes) {
+          set_nibble_bit(plain, o, t * width + c / 4, c % 4, lanes);
+        } else {
+          set_word_bit(plain, o, t * channels + c);
+          ++ones[(static_cast<size_t>(o / kBlock) * taps + t) * kBlock + o % kBlock];
+        }
       }
     }
     for (int c = 0; c < differing; ++c) {
       for (int i = 0; i < count; ++i) {
+        if (!*difference_signs++) continue;
         const int place = difference_place(c, i);
-        if (*difference_signs++) set_bit(difference, o, place / 4, place % 4, lanes);
+        if (lanes) {
+          set_nibble_bit(difference, o, place / 4, place % 4, lanes);
+        } else {
+          set_word_bit(difference, o, i * pair_bits() + c);
+        }
       }
     }
   }

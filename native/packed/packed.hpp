@@ -8,6 +8,10 @@
 //   pair   two neighbouring output pixels share one lookup: byte = mismatches of the first | mismatches of the second << 4
 //   entry  uint16 offset of a pair's 16-byte table; tables of outside pixels are 0, so borders need no correction
 //
+// Sets with a fast count of bits in vectors take words instead: the bits under the kernel of one output pixel, its patch,
+// lie one behind the other, and a word of it meets the same word of eight outputs at once. There, bits outside the map
+// are 0, and what they count is taken off.
+//
 // Maps are channels last. Output pixel (y, x) is centred on input pixel (stride * y, stride * x). Sign(0) = +1.
 #pragma once
 
@@ -58,12 +62,14 @@ struct Run {
   size_t offset, nibbles;
 };
 
-// One branch's weights for one instruction set: [output block][nibble][kBlock bytes], and how to walk over them.
+// One branch's weights for one instruction set. Sets that look up nibbles: [output block][nibble][kBlock bytes], and how
+// to walk over them. Sets that count bits: [output block][word of a patch][output] words of 64 bits.
 struct BranchWeights {
   struct alignas(kBlock) Line {  // one cache line: no load of weights straddles two
     uint8_t bytes[kBlock];
   };
   int nibbles = 0;  // per output channel
+  int words = 0;    // likewise
   std::vector<Line> lines;
   std::vector<Chunk> chunks;
 };
@@ -84,6 +90,7 @@ struct BinaryConv {
   int in_channels, out_channels, kernel_size, stride, differing;
   std::vector<PixelPair> pairs;
   BranchWeights plain, difference;
+  std::vector<uint16_t> ones;      // of the plain weights, [output block][tap][kBlock]; for sets that count bits
   std::vector<Epilogue> epilogue;  // of whole blocks of outputs
   int activations = 0;             // 1 or 2
   const Kernels* kernels;
@@ -97,6 +104,8 @@ struct BinaryConv {
   // The place of a difference among the nibbles' bits: eight pairs at a time, channel by channel. They take two nibbles
   // of each channel, even where some are missing.
   int difference_place(int channel, int pair) const { return 8 * (pair / 8 * differing + channel) + pair % 8; }
+  // Bits of one pixel pair in a patch: comparisons give 16 at a time.
+  int pair_bits() const { return (differing + 15) / 16 * 16; }
   int blocks() const { return (out_channels + kBlock - 1) / kBlock; }
 
   void set_norms(const float* difference_scale, const float* difference_shift, const float* plain_scale,
@@ -140,7 +149,7 @@ void run(const FloatConv& conv, MapSize size, const float* x, float* y, int thre
 struct Kernels {
   const char* name;
   bool (*supported)();
-  int vector_bytes;  // of the lookup; decides the order of weights in a block
+  int vector_bytes;  // of the lookup; decides the order of weights in a block. 0: the set counts bits in words
   void (*pack_signs)(const float* x, size_t pixels, int channels, uint64_t* words);
   // Entries of the difference signs of output row `y`, and up to 16 beyond them.
   void (*difference_row)(const BinaryConv& conv, const float* x, MapSize size, int y, uint16_t* entries);
@@ -152,6 +161,7 @@ struct Kernels {
 extern const Kernels portable_kernels;
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
+extern const Kernels avx512_popcount_kernels;
 extern const Kernels neon_kernels;
 
 // The instruction sets that were built and that this CPU has, best first; "portable" is always last.

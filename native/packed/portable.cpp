@@ -59,6 +59,7 @@ struct Isa {
 };
 
 #include "band.inl"
+#include "nibbles.inl"
 
 bool supported() { return true; }
 

@@ -1,0 +1,241 @@
+// Counting bits in words, the work of one thread. The patches of all pixels of a band are made first, as [word][pixel];
+// then every block of outputs meets them.
+
+using Word8 = __m512i;  // the same word of eight pixels, or of eight outputs
+
+constexpr int kWordTile = 3;               // pixels whose sums with a block stay in registers
+constexpr int kBlockVectors = kBlock / 8;  // of words
+constexpr ptrdiff_t kWordSlack = 16;       // words beyond a row that whole vectors read or write
+
+// Buffers that a thread keeps between calls.
+struct Scratch {
+  std::vector<uint64_t> words, row, plain, difference;
+  std::vector<float> window;
+  alignas(64) uint16_t sums[2][kWordTile][kBlock];
+};
+
+inline Word8 load_words(const uint64_t* p) { return _mm512_loadu_si512(p); }
+
+// Eight words, `step` apart.
+inline Word8 load_words(const uint64_t* p, ptrdiff_t step) {
+  if (step == 1) return load_words(p);
+  const Word8 places = _mm512_mullo_epi64(_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_epi64(step));
+  return _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), 0xff, places, p, sizeof(uint64_t));
+}
+
+// Puts bits one behind the other, for eight pixels at once, into words that are `step` apart.
+class Joined {
+ public:
+  Joined(uint64_t* target, size_t step) : target_(target), step_(step) {}
+
+  // The lowest `count` bits; higher ones are 0.
+  void add(Word8 bits, int count) {
+    words_ = _mm512_or_si512(words_, _mm512_sll_epi64(bits, _mm_cvtsi32_si128(used_)));
+    used_ += count;
+    if (used_ < 64) return;
+    store();
+    used_ -= 64;
+    words_ = _mm512_srl_epi64(bits, _mm_cvtsi32_si128(count - used_));  // by 64: nothing is left
+  }
+  void finish() {
+    if (used_) store();
+  }
+
+ private:
+  void store() {
+    _mm512_storeu_si512(target_, words_);
+    target_ += step_;
+  }
+
+  uint64_t* target_;
+  size_t step_;
+  Word8 words_ = _mm512_setzero_si512();
+  int used_ = 0;
+};
+
+struct WordBand : Outputs {
+  Scratch& scratch;
+  size_t pixels, plane;  // of the band; words from one word of a patch to the next
+
+  WordBand(const Outputs& outputs, Scratch& scratch) : Outputs(outputs), scratch(scratch) {
+    pixels = static_cast<size_t>(rows) * columns;
+    plane = pixels + kWordSlack;
+  }
+
+  // --- plain pixels ---
+
+  int row_words() const { return words_of(conv.plain_channels()); }
+  size_t row_plane() const { return call.size.width + 2 * (conv.kernel_size / 2) + 8 * conv.stride + kWordSlack; }
+
+  // The plain channels' bits of one input row, [word][column], zeros beside and outside the map.
+  void plain_row(int row, uint64_t* target) {
+    const int words = words_of(conv.in_channels), count = row_words(), radius = conv.kernel_size / 2;
+    const int skipped = conv.differing / 64, shift = conv.differing % 64, last = conv.plain_channels() % 64;
+    std::fill_n(target, count * row_plane(), uint64_t{0});
+    if (row < 0 || row >= call.size.height) return;
+    const size_t pixel = (static_cast<size_t>(n) * call.size.height + row) * call.size.width;
+    const uint64_t* bits = call.bits ? call.bits + pixel * words : nullptr;
+    if (!bits) {
+      uint64_t* packed = room(scratch.words, static_cast<size_t>(call.size.width) * words);
+      pack_signs_here(call.x + pixel * conv.in_channels, call.size.width, conv.in_channels, packed);
+      bits = packed;
+    }
+    for (int w = 0; w < count; ++w) {
+      const uint64_t mask = last && w == count - 1 ? (uint64_t{1} << last) - 1 : ~uint64_t{0};
+      const uint64_t* in = bits + skipped + w;
+      const bool joined = shift && skipped + w + 1 < words;
+      uint64_t* out = target + w * row_plane() + radius;
+      for (int x = 0; x < call.size.width; ++x, in += words) {
+        uint64_t word = *in >> shift;
+        if (joined) word |= in[1] << (64 - shift);
+        out[x] = word & mask;
+      }
+    }
+  }
+
+  // Patches of one row of outputs from the rows of bits under its kernel; whole vectors write beyond it.
+  void plain_patches(const uint64_t* input, size_t row_size, uint64_t* target) const {
+    const int channels = conv.plain_channels(), count = row_words();
+    for (int x = 0; x < columns; x += 8) {
+      Joined patch(target + x, plane);
+      for (int ky = 0; ky < conv.kernel_size; ++ky) {
+        for (int kx = 0; kx < conv.kernel_size; ++kx) {
+          const uint64_t* words = input + ky * row_size + static_cast<ptrdiff_t>(x) * conv.stride + kx;
+          for (int w = 0; w < count; ++w) {
+            patch.add(load_words(words + w * row_plane(), conv.stride), std::min(64, channels - 64 * w));
+          }
+        }
+      }
+      patch.finish();
+    }
+  }
+
+  // --- differences ---
+
+  // Patches of one row of outputs from the window's rows around it.
+  void difference_patches(const Window& window, const float* row, uint64_t* target) const {
+    const ptrdiff_t step = static_cast<ptrdiff_t>(conv.stride) * window.depth;
+    const int pairs = static_cast<int>(conv.pairs.size()), parts = conv.pair_bits() / 16;
+    const float* centre = row + static_cast<size_t>(window.reach) * window.depth;
+    uint64_t* out = target;
+    for (int x = 0; x < columns; ++x, centre += step, ++out) {
+      uint64_t word = 0, *place = out;
+      int used = 0;
+      for (int i = 0; i < pairs; ++i) {
+        const float *plus = centre + window.plus[i], *minus = centre + window.minus[i];
+        for (int part = 0, c = 0; part < parts; ++part, c += 16) {
+          const auto lanes = static_cast<__mmask16>((1u << std::min(16, conv.differing - c)) - 1);
+          const uint64_t signs =
+              _mm512_mask_cmp_ps_mask(lanes, _mm512_loadu_ps(plus + c), _mm512_loadu_ps(minus + c), _CMP_GE_OQ);
+          word |= signs << used;
+          used += 16;
+          if (used == 64) {
+            *place = word;
+            place += plane;
+            word = 0;
+            used = 0;
+          }
+        }
+      }
+      if (used) *place = word;
+    }
+  }
+
+  // One walk over the input rows: their bits, the window, and the patches of every row that has all it needs.
+  void prepare() {
+    const Window window(conv, call.size);
+    const int radius = conv.kernel_size / 2, reach = window.reach, margin = std::max(radius, reach);
+    const int top = y0 * conv.stride, bottom = top + (rows - 1) * conv.stride, input_rows = bottom - top + 1;
+    const float* image = call.x + static_cast<size_t>(n) * call.size.height * call.size.width * conv.in_channels;
+    const size_t row_size = row_words() * row_plane();
+    uint64_t* bits = room(scratch.row, (input_rows + 2 * radius) * row_size);
+    uint64_t* plain = room(scratch.plain, conv.plain.words * plane);
+    uint64_t* difference = room(scratch.difference, conv.difference.words * plane);
+    float* copied = aligned(room(scratch.window, (input_rows + 2 * reach) * window.row_size() + 2 * kLanes + 16));
+    for (int row = top - margin; row <= bottom + margin; ++row) {
+      if (conv.plain.words && row >= top - radius && row <= bottom + radius) {
+        plain_row(row, bits + (row - top + radius) * row_size);
+        const int first = row - radius - top;  // the row of outputs that has all its rows now
+        if (first >= 0 && first % conv.stride == 0) {
+          plain_patches(bits + first * row_size, row_size, plain + static_cast<size_t>(first / conv.stride) * columns);
+        }
+      }
+      if (!conv.differing || row < top - reach || row > bottom + reach) continue;
+      window.copy_row(image, row, copied + (row - top + reach) * window.row_size());
+      const int centre = row - reach - top;
+      if (centre >= 0 && centre % conv.stride == 0) {
+        difference_patches(window, copied + (centre + reach) * window.row_size(),
+                           difference + static_cast<size_t>(centre / conv.stride) * columns);
+      }
+    }
+  }
+
+  // --- counting ---
+
+  template <int kPixels>
+  void count_mismatches(const uint64_t* patches, const BranchWeights& weights, int block,
+                        uint16_t (*sums)[kBlock]) const {
+    Word8 total[kPixels][kBlockVectors];
+    for (auto& row : total) {
+      for (Word8& sum : row) sum = _mm512_setzero_si512();
+    }
+    const auto* line = weights.lines.data() + static_cast<size_t>(block) * weights.words * kBlockVectors;
+    for (int k = 0; k < weights.words; ++k, patches += plane, line += kBlockVectors) {
+      Word8 bits[kPixels];
+      for (int p = 0; p < kPixels; ++p) bits[p] = _mm512_set1_epi64(static_cast<long long>(patches[p]));
+      for (int v = 0; v < kBlockVectors; ++v) {
+        const Word8 weight = _mm512_load_si512(line[v].bytes);
+        for (int p = 0; p < kPixels; ++p) {
+          total[p][v] = _mm512_add_epi64(total[p][v], _mm512_popcnt_epi64(_mm512_xor_si512(weight, bits[p])));
+        }
+      }
+    }
+    for (int p = 0; p < kPixels; ++p) {
+      for (int v = 0; v < kBlockVectors; ++v) {
+        _mm_store_si128(reinterpret_cast<__m128i*>(sums[p] + 8 * v), _mm512_maskz_cvtepi64_epi16(0xff, total[p][v]));
+      }
+    }
+  }
+
+  // Takes off what weights outside the map have counted: bits there are 0.
+  void correct_border(int y, int x, int block, uint16_t* sums) const {
+    const int size = conv.kernel_size, top = y * conv.stride - size / 2, left = x * conv.stride - size / 2;
+    if (top >= 0 && left >= 0 && top + size <= call.size.height && left + size <= call.size.width) return;
+    const uint16_t* ones = conv.ones.data() + static_cast<size_t>(block) * size * size * kBlock;
+    for (int ky = 0; ky < size; ++ky) {
+      for (int kx = 0; kx < size; ++kx, ones += kBlock) {
+        const int row = top + ky, column = left + kx;
+        if (row >= 0 && row < call.size.height && column >= 0 && column < call.size.width) continue;
+        for (int o = 0; o < kBlock; ++o) sums[o] = static_cast<uint16_t>(sums[o] - ones[o]);
+      }
+    }
+  }
+
+  template <int kPixels>
+  void compute_tile(size_t first, int block) {
+    if (conv.difference.words) {
+      count_mismatches<kPixels>(scratch.difference.data() + first, conv.difference, block, scratch.sums[0]);
+    }
+    if (conv.plain.words) count_mismatches<kPixels>(scratch.plain.data() + first, conv.plain, block, scratch.sums[1]);
+    for (int p = 0; p < kPixels; ++p) {
+      const int y = y0 + static_cast<int>((first + p) / columns), x = static_cast<int>((first + p) % columns);
+      if (conv.plain.words) correct_border(y, x, block, scratch.sums[1][p]);
+      finish_pixel(y, x, block, scratch.sums[0][p], scratch.sums[1][p]);
+    }
+  }
+
+  void compute(int b0, int b1) {
+    for (int block = b0; block < b1; ++block) {
+      size_t first = 0;
+      for (; first + kWordTile <= pixels; first += kWordTile) compute_tile<kWordTile>(first, block);
+      for (; first < pixels; ++first) compute_tile<1>(first, block);
+    }
+  }
+};
+
+void binary_band_here(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int y1, int b0, int b1) {
+  static thread_local Scratch scratch;
+  WordBand band(Outputs(conv, call, n, y0, y1), scratch);
+  band.prepare();
+  band.compute(b0, b1);
+}
