@@ -47,9 +47,14 @@ struct Avx512 {
   }
 };
 
-#include "x86.inl"
+#include "sixteen.inl"
 
-struct Isa : EightLanes, Lookup<Avx512> {};
+struct Isa : SixteenLanes, Lookup<Avx512> {
+  static Wide widen(const uint16_t* counts) {
+    const __m256i loaded = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(counts));
+    return (Wide)_mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, loaded));
+  }
+};
 
 #include "band.inl"
 #include "nibbles.inl"

@@ -20,9 +20,12 @@
 namespace pixeldiff {
 namespace {
 
-#include "x86.inl"
+#include "sixteen.inl"
 
-struct Isa : EightLanes {};
+struct Isa : SixteenLanes {
+  using Count = int32_t;
+  static Wide widen(const int32_t* counts) { return (Wide)_mm512_maskz_cvtepi32_ps(0xffff, _mm512_load_si512(counts)); }
+};
 
 #include "band.inl"
 #include "words.inl"

@@ -1,26 +1,35 @@
 // What one thread does besides counting, written once and compiled for each instruction set. The including file defines
 // `Isa`, and includes nibbles.inl or words.inl behind this one:
 //
+//   Wide, wide, Count                                                    a vector of floats, its lanes, a number of mismatches
 //   alternate(a, b)                                                      the even shorts of a, the odd ones of b
-//   at_least(a, b)                                                       8 bits: a[i] >= b[i]
-//   widen(counts)                                                        8 counts as floats
-//   multiply_add(a, b, c)                                                a * b + c, fused where the set has it
+//   at_least(a, b)                                                       a bit per lane: a[i] >= b[i]
+//   widen(counts)                                                        counts as a vector of floats
+//   repeat(v)                                                            v in every lane
+//   multiply_add(a, b, c)                                                a * b + c, rounded once
+//   float_blocks                                                         blocks of a float convolution that are summed at once
 //
 // Everything here sits in an anonymous namespace, because each instruction set has its own copy.
 
+using Wide = Isa::Wide;
+using Count = Isa::Count;
+constexpr int kWide = Isa::wide;
+typedef float WideAnywhere __attribute__((vector_size(sizeof(Wide)), aligned(4), may_alias));
+
 inline Floats load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
 inline void store(float* p, Floats v) { *reinterpret_cast<Floats*>(p) = v; }
+inline Wide load_wide(const float* p) { return *reinterpret_cast<const WideAnywhere*>(p); }
+inline void store_wide(float* p, Wide v) { *reinterpret_cast<WideAnywhere*>(p) = v; }
 inline Entries repeat(uint16_t v) { return Entries{v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v}; }
 
 void pack_signs_here(const float* x, size_t pixels, int channels, uint64_t* words) {
-  const Floats zero = {};
   for (size_t p = 0; p < pixels; ++p, x += channels) {
     for (int first = 0; first < channels; first += 64) {
       const int count = std::min(64, channels - first);
       uint64_t word = 0;
       int i = 0;
-      for (; i + kLanes <= count; i += kLanes) {
-        word |= static_cast<uint64_t>(Isa::at_least(load(x + first + i), zero)) << i;
+      for (; i + kWide <= count; i += kWide) {
+        word |= static_cast<uint64_t>(Isa::at_least(load_wide(x + first + i), Wide{})) << i;
       }
       for (; i < count; ++i) word |= static_cast<uint64_t>(x[first + i] >= 0.0f) << i;
       *words++ = word;
@@ -148,21 +157,21 @@ inline float* aligned(float* p) { return p + (0 - reinterpret_cast<uintptr_t>(p)
 
 // --- epilogue ------------------------------------------------------------------------------------------------------
 
-// The order of the operations is that of the torch layers, so that results agree to the last bit where fma is fused.
-inline Floats normalise(const uint16_t* mismatches, float products, const float* scale, const float* shift) {
-  const Floats sums = Isa::multiply_add(Isa::widen(mismatches), Floats{} - 2.0f, Floats{} + products);  // exact
-  return Isa::multiply_add(sums, load(scale), load(shift));
+// The order of the operations and their roundings are those of the torch layers, so that results agree to the last bit.
+inline Wide normalise(const Count* mismatches, float products, const float* scale, const float* shift) {
+  const Wide sums = Isa::multiply_add(Isa::widen(mismatches), Isa::repeat(-2.0f), Isa::repeat(products));  // exact
+  return Isa::multiply_add(sums, load_wide(scale), load_wide(shift));
 }
 
-inline Floats activate(Floats v, const Epilogue::Activation& rprelu) {
-  v += load(rprelu.before);
-  const Floats zero = {}, scaled = v * load(rprelu.slope);
+inline Wide activate(Wide v, const Epilogue::Activation& rprelu, int i) {
+  v += load_wide(rprelu.before + i);
+  const Wide zero = {}, scaled = v * load_wide(rprelu.slope + i);
   v = v > zero ? v : scaled;
-  return v + load(rprelu.after);
+  return v + load_wide(rprelu.after + i);
 }
 
 struct PixelSums {
-  const uint16_t *difference, *plain;  // mismatches of one pixel and one output block
+  const Count *difference, *plain;  // mismatches of one pixel and one output block
   int difference_products, plain_products;
 };
 
@@ -170,27 +179,29 @@ enum class Branches { kPlain, kDifference, kBoth, kBothActivated };
 
 // One pixel, one block of outputs: floats and their signs, a byte for every eight.
 template <Branches kBranches, bool kShortcut>
-void finish_block(const Epilogue* epilogue, const PixelSums& sums, const float* shortcut, float* y, uint8_t* signs) {
+void finish_block(const Epilogue* epilogues, const PixelSums& sums, const float* shortcut, float* y, uint8_t* signs) {
   constexpr bool kPlain = kBranches != Branches::kDifference, kDifference = kBranches != Branches::kPlain;
-  const uint16_t *plain = sums.plain, *difference = sums.difference;  // locals: stores of signs alias everything else
+  const Count *plain = sums.plain, *difference = sums.difference;  // locals: stores of signs alias everything else
   const float products = static_cast<float>(sums.plain_products);
   const float other_products = static_cast<float>(sums.difference_products);
   uint64_t word = 0;
 #pragma GCC unroll 8
-  for (int i = 0; i < kBlock; i += kLanes, ++epilogue) {
-    Floats v, w;
+  for (int i = 0; i < kBlock; i += kWide) {
+    const Epilogue& epilogue = epilogues[i / kGroup];
+    const int k = i % kGroup;
+    Wide v, w;
     if (kDifference) {
-      v = normalise(difference + i, other_products, epilogue->difference_scale, epilogue->difference_shift);
+      v = normalise(difference + i, other_products, epilogue.difference_scale + k, epilogue.difference_shift + k);
     }
-    if (kPlain) w = normalise(plain + i, products, epilogue->plain_scale, epilogue->plain_shift);
+    if (kPlain) w = normalise(plain + i, products, epilogue.plain_scale + k, epilogue.plain_shift + k);
     if (kBranches == Branches::kBothActivated) {
-      v = activate(v, epilogue->activation[0]) + activate(w, epilogue->activation[1]);
+      v = activate(v, epilogue.activation[0], k) + activate(w, epilogue.activation[1], k);
     } else {
-      v = activate(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, epilogue->activation[0]);
+      v = activate(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, epilogue.activation[0], k);
     }
-    if (kShortcut) v += load(shortcut + i);
-    store(y + i, v);
-    word |= static_cast<uint64_t>(Isa::at_least(v, Floats{})) << i;
+    if (kShortcut) v += load_wide(shortcut + i);
+    store_wide(y + i, v);
+    word |= static_cast<uint64_t>(Isa::at_least(v, Wide{})) << i;
   }
   std::memcpy(signs, &word, sizeof(word));
 }
@@ -218,8 +229,8 @@ void finish_part(Finish finish, const Epilogue* epilogue, const PixelSums& sums,
   std::memcpy(signs, &word, sizeof(word));
 }
 
-void write_sums(const uint16_t* mismatches, int products, int count, int32_t* sums) {
-  for (int i = 0; i < count; ++i) sums[i] = products - 2 * mismatches[i];
+void write_sums(const Count* mismatches, int products, int count, int32_t* sums) {
+  for (int i = 0; i < count; ++i) sums[i] = products - 2 * static_cast<int32_t>(mismatches[i]);
 }
 
 // --- the outputs of one band ---------------------------------------------------------------------------------------
@@ -246,14 +257,14 @@ struct Outputs {
     return std::min(centre + radius, side - 1) - std::max(centre - radius, 0) + 1;
   }
 
-  void finish_pixel(int y, int x, int block, const uint16_t* difference, const uint16_t* plain) const {
+  void finish_pixel(int y, int x, int block, const Count* difference, const Count* plain) const {
     const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
     const PixelSums sums{difference, plain, conv.difference_bits(), inner * conv.plain_channels()};
     const int outputs = conv.out_channels, first = block * kBlock, valid = std::min(kBlock, outputs - first);
     const size_t pixel = (static_cast<size_t>(n) * height + y) * columns + x, place = pixel * outputs + first;
     if (call.y) {
       const float* shortcut = call.shortcut ? call.shortcut + place : nullptr;
-      const Epilogue* epilogue = &conv.epilogue[first / kLanes];
+      const Epilogue* epilogue = &conv.epilogue[first / kGroup];
       auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(outputs) + block);
       if (valid == kBlock) {
         finish(epilogue, sums, shortcut, call.y + place, signs);
@@ -272,69 +283,113 @@ struct Outputs {
 
 // --- float convolution ---------------------------------------------------------------------------------------------
 
-constexpr int kFloatPixels = 6;  // 6 x 16 outputs: 12 accumulators
+constexpr int kFloatPixels = 6;
+constexpr int kFloatVectors = kFloatBlock / kWide;
 
-// The pixels under the kernel, [ky, kx, channel], zeros outside.
-void gather(const FloatConv& conv, MapSize size, const float* image, int y, int x, float* patch) {
-  const int radius = conv.kernel_size / 2, channels = conv.in_channels, length = conv.kernel_size * channels;
-  const int left = x * conv.stride - radius, top = y * conv.stride - radius;
-  const int from = std::max(0, -left), to = std::min(conv.kernel_size, size.width - left);  // columns inside
-  for (int ky = 0; ky < conv.kernel_size; ++ky, patch += length) {
-    const int row = top + ky;
+// Input rows [first, last) with zeros beside and outside the map: every pixel under a kernel is then there.
+void copy_padded(const FloatConv& conv, MapSize size, const float* image, int first, int last, int columns,
+                 float* target) {
+  const int radius = conv.kernel_size / 2, channels = conv.in_channels, inside = std::min(size.width, columns - radius);
+  for (int row = first; row < last; ++row, target += static_cast<size_t>(columns) * channels) {
     if (row < 0 || row >= size.height) {
-      std::fill_n(patch, length, 0.0f);
+      std::fill_n(target, static_cast<size_t>(columns) * channels, 0.0f);
       continue;
     }
-    const float* pixels = image + (static_cast<ptrdiff_t>(row) * size.width + left) * channels;
-    std::fill_n(patch, from * channels, 0.0f);
-    std::copy(pixels + from * channels, pixels + to * channels, patch + from * channels);
-    std::fill_n(patch + to * channels, length - to * channels, 0.0f);
+    const float* pixels = image + static_cast<size_t>(row) * size.width * channels;
+    float* at = std::fill_n(target, radius * channels, 0.0f);
+    at = std::copy_n(pixels, inside * channels, at);
+    std::fill_n(at, (columns - radius - inside) * channels, 0.0f);
   }
 }
 
-void multiply(const float* patches, int taps, const float* weights, Floats (&sums)[kFloatPixels][2]) {
-  alignas(32) Floats total[kFloatPixels][2] = {};
-  for (int t = 0; t < taps; ++t, weights += kFloatBlock) {
-    const Floats w0 = load(weights), w1 = load(weights + kLanes);
-    for (int p = 0; p < kFloatPixels; ++p) {
-      const float value = patches[static_cast<size_t>(p) * taps + t];
-      const Floats x = {value, value, value, value, value, value, value, value};
-      total[p][0] = Isa::multiply_add(x, w0, total[p][0]);
-      total[p][1] = Isa::multiply_add(x, w1, total[p][1]);
-    }
-  }
-  std::memcpy(&sums, &total, sizeof(total));
-}
+// The pixels of one tile: `step` floats from one to the next; the rows under a kernel are `row_step` apart.
+struct FloatTile {
+  const float* x;
+  ptrdiff_t step, row_step;
+  float* y;
+};
 
-void float_band_here(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1) {
-  static thread_local std::vector<float> buffer;
-  const int taps = conv.kernel_size * conv.kernel_size * conv.in_channels;
-  const int columns = steps(size.width, conv.stride), height = steps(size.height, conv.stride);
-  const int blocks = (conv.out_channels + kFloatBlock - 1) / kFloatBlock;
-  const float* image = x + static_cast<size_t>(n) * size.height * size.width * conv.in_channels;
-  float* result = y + (static_cast<size_t>(n) * height + y0) * columns * conv.out_channels;
-  float* patches = room(buffer, static_cast<size_t>(kFloatPixels) * taps);
-  const int total = (y1 - y0) * columns;
-  for (int first = 0; first < total; first += kFloatPixels) {
-    const int count = std::min(kFloatPixels, total - first);
-    for (int p = 0; p < count; ++p) {
-      gather(conv, size, image, y0 + (first + p) / columns, (first + p) % columns,
-             patches + static_cast<size_t>(p) * taps);
-    }
-    for (int block = 0; block < blocks; ++block) {
-      alignas(32) Floats sums[kFloatPixels][2];
-      multiply(patches, taps, conv.weights.data() + static_cast<size_t>(block) * taps * kFloatBlock, sums);
-      for (int p = 0; p < count; ++p) {
-        for (int half = 0; half < 2; ++half) {
-          const int channel = block * kFloatBlock + half * kLanes;
-          const int valid = std::min(kLanes, conv.out_channels - channel);
-          if (valid <= 0) continue;
-          const Epilogue& epilogue = conv.epilogue[channel / kLanes];
-          Floats v = Isa::multiply_add(sums[p][half], load(epilogue.plain_scale), load(epilogue.plain_shift));
-          if (conv.activated) v = activate(v, epilogue.activation[0]);
-          std::memcpy(result + static_cast<size_t>(first + p) * conv.out_channels + channel, &v, valid * sizeof(float));
-        }
+// kBlocks blocks of outputs from `block` on of kPixels pixels; taps are added in the order of the weights.
+template <int kBlocks, int kPixels>
+void multiply(const FloatConv& conv, const FloatTile& tile, int block) {
+  const int run = conv.kernel_size * conv.in_channels;
+  const size_t block_size = static_cast<size_t>(run) * conv.kernel_size * kFloatBlock;
+  const float* weights = conv.weights.data() + block * block_size;
+  Wide sums[kPixels][kBlocks * kFloatVectors] = {};
+  for (int ky = 0; ky < conv.kernel_size; ++ky) {
+    const float* x = tile.x + ky * tile.row_step;
+    for (int i = 0; i < run; ++i, ++x, weights += kFloatBlock) {
+      Wide w[kBlocks * kFloatVectors];
+      for (int v = 0; v < kBlocks * kFloatVectors; ++v) {
+        w[v] = load_wide(weights + v / kFloatVectors * block_size + v % kFloatVectors * kWide);
       }
+      for (int p = 0; p < kPixels; ++p) {
+        const Wide value = Isa::repeat(x[p * tile.step]);
+        for (int v = 0; v < kBlocks * kFloatVectors; ++v) sums[p][v] = Isa::multiply_add(value, w[v], sums[p][v]);
+      }
+    }
+  }
+  for (int v = 0; v < kBlocks * kFloatVectors; ++v) {
+    const int channel = block * kFloatBlock + v * kWide, k = channel % kGroup;
+    const int valid = std::min(kWide, conv.out_channels - channel);
+    if (valid <= 0) break;
+    const Epilogue& epilogue = conv.epilogue[channel / kGroup];
+    const Wide scale = load_wide(epilogue.plain_scale + k), shift = load_wide(epilogue.plain_shift + k);
+    for (int p = 0; p < kPixels; ++p) {
+      Wide sum = Isa::multiply_add(sums[p][v], scale, shift);
+      if (conv.activated) sum = activate(sum, epilogue.activation[0], k);
+      std::memcpy(tile.y + static_cast<size_t>(p) * conv.out_channels + channel, &sum, valid * sizeof(float));
+    }
+  }
+}
+
+template <int kBlocks>
+void multiply(const FloatConv& conv, const FloatTile& tile, int block, int pixels) {
+  static_assert(kFloatPixels == 6);
+  switch (pixels) {
+    case 6:
+      return multiply<kBlocks, 6>(conv, tile, block);
+    case 5:
+      return multiply<kBlocks, 5>(conv, tile, block);
+    case 4:
+      return multiply<kBlocks, 4>(conv, tile, block);
+    case 3:
+      return multiply<kBlocks, 3>(conv, tile, block);
+    case 2:
+      return multiply<kBlocks, 2>(conv, tile, block);
+    default:
+      return multiply<kBlocks, 1>(conv, tile, block);
+  }
+}
+
+void float_band_here(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1, int b0,
+                     int b1) {
+  static thread_local std::vector<float> buffer;
+  const int radius = conv.kernel_size / 2, channels = conv.in_channels, stride = conv.stride;
+  const int columns = steps(size.width, stride), height = steps(size.height, stride);
+  const float* image = x + static_cast<size_t>(n) * size.height * size.width * channels;
+  // Without a margin the map is read where it lies.
+  const int padded = radius ? (columns - 1) * stride + conv.kernel_size : size.width;
+  const int first = y0 * stride - radius, last = (y1 - 1) * stride + radius + 1;
+  const float* input = image + static_cast<ptrdiff_t>(first) * padded * channels;
+  if (radius) {
+    float* copied = room(buffer, static_cast<size_t>(last - first) * padded * channels);
+    copy_padded(conv, size, image, first, last, padded, copied);
+    input = copied;
+  }
+  const int tiles = (columns + kFloatPixels - 1) / kFloatPixels;
+  for (int row = y0; row < y1; ++row) {
+    for (int t = 0; t < tiles; ++t) {
+      const int from = columns * t / tiles, count = columns * (t + 1) / tiles - from;
+      const ptrdiff_t step = static_cast<ptrdiff_t>(stride) * channels,
+                      row_step = static_cast<ptrdiff_t>(padded) * channels;
+      const FloatTile tile{input + (row - y0) * stride * row_step + from * step, step, row_step,
+                           y + ((static_cast<size_t>(n) * height + row) * columns + from) * conv.out_channels};
+      int block = b0;
+      for (; block + Isa::float_blocks <= b1; block += Isa::float_blocks) {
+        multiply<Isa::float_blocks>(conv, tile, block, count);
+      }
+      for (; block < b1; ++block) multiply<1>(conv, tile, block, count);
     }
   }
 }

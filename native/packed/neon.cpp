@@ -47,6 +47,9 @@ struct Halves {
 };
 
 struct Isa : Lookup<Neon> {
+  using Wide = Floats;
+  using Count = uint16_t;
+  static constexpr int wide = 8, float_blocks = 1;
   static unsigned at_least(Floats a, Floats b) {
     const uint32x4_t places = {1, 2, 4, 8};
     const Halves x(a), y(b);
@@ -65,6 +68,7 @@ struct Isa : Lookup<Neon> {
     const uint8x8_t v = vcreate_u8(word), low = vand_u8(v, vdup_n_u8(15)), high = vshr_n_u8(v, 4);
     vst1q_u8(codes, vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high)));
   }
+  static Floats repeat(float v) { return Floats{v, v, v, v, v, v, v, v}; }
   static Floats multiply_add(Floats a, Floats b, Floats c) {
     const Halves x(a), y(b), z(c);
     return Halves(vfmaq_f32(z.low, x.low, y.low), vfmaq_f32(z.high, x.high, y.high)).join();

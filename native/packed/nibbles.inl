@@ -16,7 +16,7 @@ struct Scratch {
   std::vector<float> window;
   std::vector<uint16_t> plain, difference;
   std::vector<Run> runs;
-  alignas(64) uint16_t sums[2][2][kTilePairs * kPairSums];  // [branch][block]
+  alignas(64) Count sums[2][2][kTilePairs * kPairSums];  // [branch][block]
 };
 
 // first[i] and second[i] are the codes of two pixels; entries are byte offsets into pair_tables().
@@ -118,7 +118,7 @@ struct Band : Outputs {
   // Mismatches of `count` pixel pairs from `first` on with kBlocks blocks of outputs from `block` on.
   template <int kBlocks>
   void count_mismatches(const BranchWeights& weights, bool plain, int first, int count, int block,
-                        uint16_t (*sums)[kTilePairs * kPairSums]) {
+                        Count (*sums)[kTilePairs * kPairSums]) {
     const uint8_t* tables = pair_tables();
     const BranchWeights::Line* lines[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {
@@ -136,7 +136,7 @@ struct Band : Outputs {
       const uint8_t* bytes[kBlocks];
       for (int b = 0; b < kBlocks; ++b) bytes[b] = lines[b][chunk.line].bytes;
       for (int i = 0; i < count; ++i) {
-        uint16_t* targets[kBlocks];
+        Count* targets[kBlocks];
         for (int b = 0; b < kBlocks; ++b) targets[b] = sums[b] + i * kPairSums;
         Isa::template accumulate<kBlocks>(tables, entries[i], runs, end, bytes, fresh, targets);
       }

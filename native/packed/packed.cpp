@@ -46,17 +46,18 @@ void resize_words(BranchWeights& weights, int blocks, int bits) {
 
 void set_word_bit(BranchWeights& weights, int output, int place) {
   const size_t word = static_cast<size_t>(output / kBlock) * weights.words + place / 64;
-  auto& line = weights.lines[word * (kBlock / 8) + output % kBlock / 8];
-  line.bytes[output % 8 * 8 + place % 64 / 8] |= static_cast<uint8_t>(1 << place % 8);
+  const int group = output % kBlock / kGroup, i = output % kGroup;
+  auto& line = weights.lines[word * (kBlock / 8) + 2 * group + i % 2];
+  line.bytes[i / 2 * 8 + place % 64 / 8] |= static_cast<uint8_t>(1 << place % 8);
 }
 
 void set_activation(std::vector<Epilogue>& epilogue, int which, int count, const float* before, const float* slope,
                     const float* after) {
   for (int o = 0; o < count; ++o) {
-    Epilogue::Activation& target = epilogue[o / kLanes].activation[which];
-    target.before[o % kLanes] = before[o];
-    target.slope[o % kLanes] = slope[o];
-    target.after[o % kLanes] = after[o];
+    Epilogue::Activation& target = epilogue[o / kGroup].activation[which];
+    target.before[o % kGroup] = before[o];
+    target.slope[o % kGroup] = slope[o];
+    target.after[o % kGroup] = after[o];
   }
 }
 
@@ -116,7 +117,7 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
       stride(stride),
       differing(differing),
       pairs(std::move(pairs)),
-      epilogue(static_cast<size_t>(blocks()) * (kBlock / kLanes)),
+      epilogue(static_cast<size_t>(blocks()) * (kBlock / kGroup)),
       kernels(&kernels) {
   check(in_channels > 0 && out_channels > 0 && stride > 0, "channels and stride are positive");
   check(kernel_size > 0 && kernel_size % 2 == 1, "the kernel size is odd");
@@ -150,7 +151,7 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
         if (lanes) {
           set_nibble_bit(difference, o, place / 4, place % 4, lanes);
         } else {
-          set_word_bit(difference, o, i * pair_bits() + c);
+          set_word_bit(difference, o, 16 * (c / 16 * count + i) + c % 16);
         }
       }
     }
@@ -160,11 +161,11 @@ BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int s
 void BinaryConv::set_norms(const float* difference_scale, const float* difference_shift, const float* plain_scale,
                            const float* plain_shift) {
   for (int o = 0; o < out_channels; ++o) {
-    Epilogue& target = epilogue[o / kLanes];
-    if (difference_scale) target.difference_scale[o % kLanes] = difference_scale[o];
-    if (difference_shift) target.difference_shift[o % kLanes] = difference_shift[o];
-    if (plain_scale) target.plain_scale[o % kLanes] = plain_scale[o];
-    if (plain_shift) target.plain_shift[o % kLanes] = plain_shift[o];
+    Epilogue& target = epilogue[o / kGroup];
+    if (difference_scale) target.difference_scale[o % kGroup] = difference_scale[o];
+    if (difference_shift) target.difference_shift[o % kGroup] = difference_shift[o];
+    if (plain_scale) target.plain_scale[o % kGroup] = plain_scale[o];
+    if (plain_shift) target.plain_shift[o % kGroup] = plain_shift[o];
   }
 }
 
@@ -179,15 +180,15 @@ FloatConv::FloatConv(int in_channels, int out_channels, int kernel_size, int str
       out_channels(out_channels),
       kernel_size(kernel_size),
       stride(stride),
-      epilogue(static_cast<size_t>(out_channels + kFloatBlock - 1) / kFloatBlock * (kFloatBlock / kLanes)),
+      epilogue(static_cast<size_t>(out_channels + kFloatBlock - 1) / kFloatBlock * (kFloatBlock / kGroup)),
       kernels(&kernels) {
   check(in_channels > 0 && out_channels > 0 && stride > 0, "channels and stride are positive");
   check(kernel_size > 0 && kernel_size % 2 == 1, "the kernel size is odd");
   const int taps = kernel_size * kernel_size, depth = taps * in_channels;
   weights.assign(static_cast<size_t>(out_channels + kFloatBlock - 1) / kFloatBlock * depth * kFloatBlock, 0.0f);
   for (int o = 0; o < out_channels; ++o) {
-    epilogue[o / kLanes].plain_scale[o % kLanes] = scale[o];
-    epilogue[o / kLanes].plain_shift[o % kLanes] = shift[o];
+    epilogue[o / kGroup].plain_scale[o % kGroup] = scale[o];
+    epilogue[o / kGroup].plain_shift[o % kGroup] = shift[o];
     for (int c = 0; c < in_channels; ++c) {
       for (int t = 0; t < taps; ++t) {
         const size_t row = static_cast<size_t>(o / kFloatBlock) * depth + t * in_channels + c;
@@ -220,11 +221,14 @@ void run(const BinaryConv& conv, const BinaryCall& call, int threads) {
 }
 
 void run(const FloatConv& conv, MapSize size, const float* x, float* y, int threads) {
-  const int rows = steps(size.height, conv.stride);
-  const int parts = std::min(threads > 1 ? 4 * threads : 1, rows);
+  const int rows = steps(size.height, conv.stride), blocks = conv.blocks();
+  const bool by_rows = size.count * rows >= threads;  // a linear layer has one row
+  const int parts = by_rows ? std::min(threads > 1 ? 4 * threads : 1, rows) : std::min(threads, blocks);
   parallel(size.count * parts, threads, [&](int task) {
     const int n = task / parts, part = task % parts;
-    conv.kernels->float_band(conv, size, x, y, n, rows * part / parts, rows * (part + 1) / parts);
+    const auto from = [&](int units, int k) { return units * k / parts; };
+    conv.kernels->float_band(conv, size, x, y, n, by_rows ? from(rows, part) : 0, by_rows ? from(rows, part + 1) : rows,
+                             by_rows ? 0 : from(blocks, part), by_rows ? blocks : from(blocks, part + 1));
   });
 }
 

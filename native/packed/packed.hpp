@@ -63,7 +63,8 @@ struct Run {
 };
 
 // One branch's weights for one instruction set. Sets that look up nibbles: [output block][nibble][kBlock bytes], and how
-// to walk over them. Sets that count bits: [output block][word of a patch][output] words of 64 bits.
+// to walk over them. Sets that count bits: [output block][word of a patch][output] words of 64 bits, of sixteen outputs
+// the even ones first, so that two vectors of sums are one of 32-bit numbers in order.
 struct BranchWeights {
   struct alignas(kBlock) Line {  // one cache line: no load of weights straddles two
     uint8_t bytes[kBlock];
@@ -74,12 +75,13 @@ struct BranchWeights {
   std::vector<Chunk> chunks;
 };
 
-// What follows the sums of eight outputs, side by side, so that the last step walks over one array:
+// What follows the sums of sixteen outputs, side by side, so that the last step walks over one array:
 // y = scale * sum + shift per branch, as batch norm folds; RPReLU is prelu(y + before, slope) + after.
-struct alignas(32) Epilogue {
-  float difference_scale[kLanes], difference_shift[kLanes], plain_scale[kLanes], plain_shift[kLanes];
+constexpr int kGroup = 16;
+struct alignas(64) Epilogue {
+  float difference_scale[kGroup], difference_shift[kGroup], plain_scale[kGroup], plain_shift[kGroup];
   struct Activation {
-    float before[kLanes], slope[kLanes], after[kLanes];
+    float before[kGroup], slope[kGroup], after[kGroup];
   } activation[2];  // one after the sum, or one per branch (differences first)
 };
 
@@ -90,7 +92,7 @@ struct BinaryConv {
   int in_channels, out_channels, kernel_size, stride, differing;
   std::vector<PixelPair> pairs;
   BranchWeights plain, difference;
-  std::vector<uint16_t> ones;      // of the plain weights, [output block][tap][kBlock]; for sets that count bits
+  std::vector<int32_t> ones;       // of the plain weights, [output block][tap][kBlock]; for sets that count bits
   std::vector<Epilogue> epilogue;  // of whole blocks of outputs
   int activations = 0;             // 1 or 2
   const Kernels* kernels;
@@ -140,8 +142,9 @@ struct FloatConv {
             const float* shift, const Kernels& kernels);
 
   void set_activation(const float* before, const float* slope, const float* after);
+  int blocks() const { return static_cast<int>(epilogue.size()); }
 };
-constexpr int kFloatBlock = 16;
+constexpr int kFloatBlock = kGroup;
 
 void run(const FloatConv& conv, MapSize size, const float* x, float* y, int threads);
 
@@ -155,7 +158,9 @@ struct Kernels {
   void (*difference_row)(const BinaryConv& conv, const float* x, MapSize size, int y, uint16_t* entries);
   // Output rows [y0, y1) of image `n`, output blocks [b0, b1).
   void (*binary_band)(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int y1, int b0, int b1);
-  void (*float_band)(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1);
+  // The same of a float convolution; its blocks are of kFloatBlock outputs.
+  void (*float_band)(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1, int b0,
+                     int b1);
 };
 
 extern const Kernels portable_kernels;

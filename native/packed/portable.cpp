@@ -9,7 +9,23 @@
 namespace pixeldiff {
 namespace {
 
+// a * b + c with one rounding, without the library's fma: that may be slow. The product is exact in double, and a sum
+// rounded to odd there is rounded right when it becomes a float (Boldo and Melquiond, 2008).
+float fused(float a, float b, float c) {
+  const double product = static_cast<double>(a) * b, sum = product + c;
+  const double other = sum - product, error = (product - (sum - other)) + (c - other);
+  int64_t bits;
+  std::memcpy(&bits, &sum, sizeof(bits));
+  if (error != 0 && bits % 2 == 0) bits += (error > 0) == (sum > 0) ? 1 : -1;
+  double odd;
+  std::memcpy(&odd, &bits, sizeof(odd));
+  return static_cast<float>(odd);
+}
+
 struct Isa {
+  using Wide = Floats;
+  using Count = uint16_t;
+  static constexpr int wide = 8, float_blocks = 1;
   // Mismatches of both pixels of one pair; the loops over a block become whatever vectors the compiler has.
   static void count(const uint16_t* entries, const uint8_t* weights, int nibbles, uint16_t* sums) {
     uint8_t first[kBlock] = {}, second[kBlock] = {};
@@ -55,7 +71,11 @@ struct Isa {
   static void expand(uint64_t word, uint8_t* codes) {
     for (int i = 0; i < 16; ++i) codes[i] = (word >> (4 * i)) & 15;
   }
-  static Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
+  static Floats repeat(float v) { return Floats{v, v, v, v, v, v, v, v}; }
+  static Floats multiply_add(Floats a, Floats b, Floats c) {
+    for (int i = 0; i < kLanes; ++i) c[i] = fused(a[i], b[i], c[i]);
+    return c;
+  }
 };
 
 #include "band.inl"

@@ -7,11 +7,13 @@ constexpr int kWordTile = 3;               // pixels whose sums with a block sta
 constexpr int kBlockVectors = kBlock / 8;  // of words
 constexpr ptrdiff_t kWordSlack = 16;       // words beyond a row that whole vectors read or write
 
+typedef uint16_t Quarter __attribute__((may_alias));  // of a word
+
 // Buffers that a thread keeps between calls.
 struct Scratch {
   std::vector<uint64_t> words, row, plain, difference;
   std::vector<float> window;
-  alignas(64) uint16_t sums[2][kWordTile][kBlock];
+  alignas(64) Count sums[2][kWordTile][kBlock];
 };
 
 inline Word8 load_words(const uint64_t* p) { return _mm512_loadu_si512(p); }
@@ -30,12 +32,12 @@ class Joined {
 
   // The lowest `count` bits; higher ones are 0.
   void add(Word8 bits, int count) {
-    words_ = _mm512_or_si512(words_, _mm512_sll_epi64(bits, _mm_cvtsi32_si128(used_)));
+    words_ = _mm512_or_si512(words_, _mm512_maskz_sll_epi64(0xff, bits, _mm_cvtsi32_si128(used_)));
     used_ += count;
     if (used_ < 64) return;
     store();
     used_ -= 64;
-    words_ = _mm512_srl_epi64(bits, _mm_cvtsi32_si128(count - used_));  // by 64: nothing is left
+    words_ = _mm512_maskz_srl_epi64(0xff, bits, _mm_cvtsi32_si128(count - used_));  // by 64: nothing is left
   }
   void finish() {
     if (used_) store();
@@ -112,33 +114,39 @@ struct WordBand : Outputs {
 
   // --- differences ---
 
-  // Patches of one row of outputs from the window's rows around it.
+  // Patches of one row of outputs from the window's rows around it: the signs of sixteen channels of one pair after the
+  // other, all pairs of the first channels before those of the next.
+  template <bool kOneMinus, int kPairs>
   void difference_patches(const Window& window, const float* row, uint64_t* target) const {
     const ptrdiff_t step = static_cast<ptrdiff_t>(conv.stride) * window.depth;
-    const int pairs = static_cast<int>(conv.pairs.size()), parts = conv.pair_bits() / 16;
-    const float* centre = row + static_cast<size_t>(window.reach) * window.depth;
-    uint64_t* out = target;
-    for (int x = 0; x < columns; ++x, centre += step, ++out) {
-      uint64_t word = 0, *place = out;
-      int used = 0;
-      for (int i = 0; i < pairs; ++i) {
-        const float *plus = centre + window.plus[i], *minus = centre + window.minus[i];
-        for (int part = 0, c = 0; part < parts; ++part, c += 16) {
-          const auto lanes = static_cast<__mmask16>((1u << std::min(16, conv.differing - c)) - 1);
-          const uint64_t signs =
-              _mm512_mask_cmp_ps_mask(lanes, _mm512_loadu_ps(plus + c), _mm512_loadu_ps(minus + c), _CMP_GE_OQ);
-          word |= signs << used;
-          used += 16;
-          if (used == 64) {
-            *place = word;
-            place += plane;
-            word = 0;
-            used = 0;
-          }
+    const int pairs = kPairs ? kPairs : static_cast<int>(conv.pairs.size());
+    const ptrdiff_t *plus = window.plus, *minus = window.minus;
+    auto* quarters = reinterpret_cast<Quarter*>(target);  // of words; a word's first is its lowest
+    for (int c = 0, place = 0; c < conv.differing; c += 16, place += pairs) {
+      const auto lanes = static_cast<__mmask16>((1u << std::min(16, conv.differing - c)) - 1);
+      const float* centre = row + static_cast<size_t>(window.reach) * window.depth + c;
+      for (int x = 0; x < columns; ++x, centre += step) {
+        const __m512 shared = _mm512_loadu_ps(centre + minus[0]);
+#pragma GCC unroll 8
+        for (int i = 0; i < pairs; ++i) {
+          const __m512 other = kOneMinus ? shared : _mm512_loadu_ps(centre + minus[i]);
+          const int at = place + i;
+          const __mmask16 signs = _mm512_mask_cmp_ps_mask(lanes, _mm512_loadu_ps(centre + plus[i]), other, _CMP_GE_OQ);
+          quarters[(static_cast<size_t>(at / 4) * plane + x) * 4 + at % 4] = signs;
         }
       }
-      if (used) *place = word;
     }
+    for (int at = static_cast<int>(conv.difference_bits() ? conv.pair_bits() / 16 * pairs : 0); at % 4; ++at) {
+      for (int x = 0; x < columns; ++x) quarters[(static_cast<size_t>(at / 4) * plane + x) * 4 + at % 4] = 0;
+    }
+  }
+
+  void difference_patches(const Window& window, const float* row, uint64_t* target) const {
+    const bool eight = conv.pairs.size() == 8;  // as all kinds of 3x3 have
+    if (window.one_minus && eight) return difference_patches<true, 8>(window, row, target);
+    if (window.one_minus) return difference_patches<true, 0>(window, row, target);
+    if (eight) return difference_patches<false, 8>(window, row, target);
+    return difference_patches<false, 0>(window, row, target);
   }
 
   // One walk over the input rows: their bits, the window, and the patches of every row that has all it needs.
@@ -173,8 +181,7 @@ struct WordBand : Outputs {
   // --- counting ---
 
   template <int kPixels>
-  void count_mismatches(const uint64_t* patches, const BranchWeights& weights, int block,
-                        uint16_t (*sums)[kBlock]) const {
+  void count_mismatches(const uint64_t* patches, const BranchWeights& weights, int block, Count (*sums)[kBlock]) const {
     Word8 total[kPixels][kBlockVectors];
     for (auto& row : total) {
       for (Word8& sum : row) sum = _mm512_setzero_si512();
@@ -191,44 +198,55 @@ struct WordBand : Outputs {
       }
     }
     for (int p = 0; p < kPixels; ++p) {
-      for (int v = 0; v < kBlockVectors; ++v) {
-        _mm_store_si128(reinterpret_cast<__m128i*>(sums[p] + 8 * v), _mm512_maskz_cvtepi64_epi16(0xff, total[p][v]));
+      for (int v = 0; v < kBlockVectors; v += 2) {  // the sums of even and of odd outputs, one beside the other
+        const Word8 both = _mm512_mask_shuffle_epi32(total[p][v], 0xaaaa, total[p][v + 1], _MM_PERM_CCAA);
+        _mm512_store_si512(sums[p] + 8 * v, both);
       }
     }
   }
 
   // Takes off what weights outside the map have counted: bits there are 0.
-  void correct_border(int y, int x, int block, uint16_t* sums) const {
-    const int size = conv.kernel_size, top = y * conv.stride - size / 2, left = x * conv.stride - size / 2;
-    if (top >= 0 && left >= 0 && top + size <= call.size.height && left + size <= call.size.width) return;
-    const uint16_t* ones = conv.ones.data() + static_cast<size_t>(block) * size * size * kBlock;
+  void correct_border(int top, int left, int block, Count* sums) const {
+    const int size = conv.kernel_size;
+    const int32_t* ones = conv.ones.data() + static_cast<size_t>(block) * size * size * kBlock;
     for (int ky = 0; ky < size; ++ky) {
       for (int kx = 0; kx < size; ++kx, ones += kBlock) {
         const int row = top + ky, column = left + kx;
         if (row >= 0 && row < call.size.height && column >= 0 && column < call.size.width) continue;
-        for (int o = 0; o < kBlock; ++o) sums[o] = static_cast<uint16_t>(sums[o] - ones[o]);
+        for (int o = 0; o < kBlock; ++o) sums[o] -= ones[o];
       }
     }
   }
 
   template <int kPixels>
-  void compute_tile(size_t first, int block) {
+  void compute_tile(size_t first, int y, int x, int block) {
     if (conv.difference.words) {
       count_mismatches<kPixels>(scratch.difference.data() + first, conv.difference, block, scratch.sums[0]);
     }
     if (conv.plain.words) count_mismatches<kPixels>(scratch.plain.data() + first, conv.plain, block, scratch.sums[1]);
+    const int size = conv.kernel_size;
     for (int p = 0; p < kPixels; ++p) {
-      const int y = y0 + static_cast<int>((first + p) / columns), x = static_cast<int>((first + p) % columns);
-      if (conv.plain.words) correct_border(y, x, block, scratch.sums[1][p]);
+      const int top = y * conv.stride - size / 2, left = x * conv.stride - size / 2;
+      const bool border = top < 0 || left < 0 || top + size > call.size.height || left + size > call.size.width;
+      if (border && conv.plain.words) correct_border(top, left, block, scratch.sums[1][p]);
       finish_pixel(y, x, block, scratch.sums[0][p], scratch.sums[1][p]);
+      if (++x == columns) {
+        x = 0;
+        ++y;
+      }
     }
   }
 
   void compute(int b0, int b1) {
     for (int block = b0; block < b1; ++block) {
       size_t first = 0;
-      for (; first + kWordTile <= pixels; first += kWordTile) compute_tile<kWordTile>(first, block);
-      for (; first < pixels; ++first) compute_tile<1>(first, block);
+      int y = y0, x = 0;
+      const auto next = [&](int count) {
+        first += count;
+        for (x += count; x >= columns; x -= columns) ++y;
+      };
+      for (; first + kWordTile <= pixels; next(kWordTile)) compute_tile<kWordTile>(first, y, x, block);
+      for (; first < pixels; next(1)) compute_tile<1>(first, y, x, block);
     }
   }
 };
