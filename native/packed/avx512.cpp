@@ -67,7 +67,8 @@ bool supported() {
 }  // namespace
 
 const Kernels avx512_kernels = {
-    "avx512", supported, Avx512::bytes, pack_signs_here, difference_row_here, binary_band_here, float_band_here,
+    "avx512",         supported,       Avx512::bytes,    pack_signs_here, difference_row_here,
+    binary_band_here, float_band_here, average_row_here, max_row_here,
 };
 
 }  // namespace pixeldiff

@@ -263,7 +263,8 @@ struct Outputs {
     const int outputs = conv.out_channels, first = block * kBlock, valid = std::min(kBlock, outputs - first);
     const size_t pixel = (static_cast<size_t>(n) * height + y) * columns + x, place = pixel * outputs + first;
     if (call.y) {
-      const float* shortcut = call.shortcut ? call.shortcut + place : nullptr;
+      const size_t skipped = static_cast<size_t>(call.first_shortcut_row) * columns * outputs;
+      const float* shortcut = call.shortcut ? call.shortcut + (place - skipped) : nullptr;
       const Epilogue* epilogue = &conv.epilogue[first / kGroup];
       auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(outputs) + block);
       if (valid == kBlock) {
@@ -362,12 +363,11 @@ void multiply(const FloatConv& conv, const FloatTile& tile, int block, int pixel
   }
 }
 
-void float_band_here(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1, int b0,
+void float_band_here(const FloatConv& conv, MapSize size, const float* image, float* rows, int y0, int y1, int b0,
                      int b1) {
   static thread_local std::vector<float> buffer;
   const int radius = conv.kernel_size / 2, channels = conv.in_channels, stride = conv.stride;
-  const int columns = steps(size.width, stride), height = steps(size.height, stride);
-  const float* image = x + static_cast<size_t>(n) * size.height * size.width * channels;
+  const int columns = steps(size.width, stride);
   // Without a margin the map is read where it lies.
   const int padded = radius ? (columns - 1) * stride + conv.kernel_size : size.width;
   const int first = y0 * stride - radius, last = (y1 - 1) * stride + radius + 1;
@@ -384,12 +384,61 @@ void float_band_here(const FloatConv& conv, MapSize size, const float* x, float*
       const ptrdiff_t step = static_cast<ptrdiff_t>(stride) * channels,
                       row_step = static_cast<ptrdiff_t>(padded) * channels;
       const FloatTile tile{input + (row - y0) * stride * row_step + from * step, step, row_step,
-                           y + ((static_cast<size_t>(n) * height + row) * columns + from) * conv.out_channels};
+                           rows + (static_cast<size_t>(row - y0) * columns + from) * conv.out_channels};
       int block = b0;
       for (; block + Isa::float_blocks <= b1; block += Isa::float_blocks) {
         multiply<Isa::float_blocks>(conv, tile, block, count);
       }
       for (; block < b1; ++block) multiply<1>(conv, tile, block, count);
     }
+  }
+}
+
+// --- pooling -------------------------------------------------------------------------------------------------------
+
+// Calls f(first channel, load, store) for vectors of channels, and for what is left with one lane at a time.
+template <class F>
+void for_channels(int channels, const F& f) {
+  int c = 0;
+  for (; c + kWide <= channels; c += kWide) {
+    f(
+        c, [](const float* p) { return load_wide(p); }, [](float* p, Wide v) { store_wide(p, v); });
+  }
+  for (; c < channels; ++c) {
+    f(
+        c, [](const float* p) { return Isa::repeat(*p); }, [](float* p, Wide v) { *p = v[0]; });
+  }
+}
+
+void average_row_here(const float* image, MapSize size, int channels, int y, float* out) {
+  const size_t row_size = static_cast<size_t>(size.width) * channels;
+  const float *first = image + 2 * y * row_size, *second = 2 * y + 1 < size.height ? first + row_size : nullptr;
+  for (int x = 0; x < size.width; x += 2, out += channels) {
+    const bool two = x + 1 < size.width;
+    const float *a = first + static_cast<size_t>(x) * channels, *b = second ? second + (a - first) : nullptr;
+    const Wide count = Isa::repeat(static_cast<float>((1 + two) * (second ? 2 : 1)));
+    for_channels(channels, [&](int c, auto load, auto store) {
+      Wide sum = Wide{} + load(a + c);
+      if (two) sum += load(a + channels + c);
+      if (second) sum += load(b + c);
+      if (second && two) sum += load(b + channels + c);
+      store(out + c, sum / count);
+    });
+  }
+}
+
+void max_row_here(const float* const* rows, int count, int width, int channels, float* out) {
+  for (int x = 0; x < width; x += 2, out += channels) {
+    const int from = std::max(x - 1, 0), to = std::min(x + 1, width - 1);
+    for_channels(channels, [&](int c, auto load, auto store) {
+      Wide most = load(rows[0] + static_cast<size_t>(x) * channels + c);
+      for (int r = 0; r < count; ++r) {
+        for (int k = from; k <= to; ++k) {
+          const Wide v = load(rows[r] + static_cast<size_t>(k) * channels + c);
+          most = v > most ? v : most;
+        }
+      }
+      store(out + c, most);
+    });
   }
 }

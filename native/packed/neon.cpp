@@ -83,7 +83,8 @@ bool supported() { return true; }
 }  // namespace
 
 const Kernels neon_kernels = {
-    "neon", supported, Neon::bytes, pack_signs_here, difference_row_here, binary_band_here, float_band_here,
+    "neon",           supported,       Neon::bytes,      pack_signs_here, difference_row_here,
+    binary_band_here, float_band_here, average_row_here, max_row_here,
 };
 
 }  // namespace pixeldiff

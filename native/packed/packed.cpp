@@ -216,7 +216,18 @@ void run(const BinaryConv& conv, const BinaryCall& call, int threads) {
     const int n = task / per_image, part = task % per_image;
     const int y0 = by_rows ? rows * part / per_image : 0, y1 = by_rows ? rows * (part + 1) / per_image : rows;
     const int b0 = by_rows ? 0 : blocks * part / per_image, b1 = by_rows ? blocks : blocks * (part + 1) / per_image;
-    conv.kernels->binary_band(conv, call, n, y0, y1, b0, b1);
+    if (call.shortcut_rows) {
+      static thread_local std::vector<float> rows;
+      const size_t floats = static_cast<size_t>(y1 - y0) * steps(call.size.width, conv.stride) * conv.out_channels;
+      if (rows.size() < floats) rows.resize(floats);
+      call.shortcut_rows(y0, y1, rows.data());
+      BinaryCall added = call;
+      added.shortcut = rows.data();
+      added.first_shortcut_row = y0;
+      conv.kernels->binary_band(conv, added, n, y0, y1, b0, b1);
+    } else {
+      conv.kernels->binary_band(conv, call, n, y0, y1, b0, b1);
+    }
   });
 }
 
@@ -227,7 +238,10 @@ void run(const FloatConv& conv, MapSize size, const float* x, float* y, int thre
   parallel(size.count * parts, threads, [&](int task) {
     const int n = task / parts, part = task % parts;
     const auto from = [&](int units, int k) { return units * k / parts; };
-    conv.kernels->float_band(conv, size, x, y, n, by_rows ? from(rows, part) : 0, by_rows ? from(rows, part + 1) : rows,
+    const int y0 = by_rows ? from(rows, part) : 0, y1 = by_rows ? from(rows, part + 1) : rows;
+    const size_t row = static_cast<size_t>(n) * rows + y0;
+    conv.kernels->float_band(conv, size, x + static_cast<size_t>(n) * size.height * size.width * conv.in_channels,
+                             y + row * steps(size.width, conv.stride) * conv.out_channels, y0, y1,
                              by_rows ? 0 : from(blocks, part), by_rows ? blocks : from(blocks, part + 1));
   });
 }
@@ -260,41 +274,26 @@ void pack_differences(const BinaryConv& conv, const float* x, MapSize size, uint
 
 void average_pool(const float* x, MapSize size, int channels, float* y, int threads) {
   const int rows = steps(size.height, 2), columns = steps(size.width, 2);
+  const Kernels& kernels = choose_kernels();
   parallel(size.count * rows, threads, [&](int task) {
-    const int n = task / rows, row = task % rows * 2, last_row = std::min(row + 1, size.height - 1);
-    const float* image = x + static_cast<size_t>(n) * size.height * size.width * channels;
-    float* out = y + static_cast<size_t>(task) * columns * channels;
-    for (int c = 0; c < columns; ++c, out += channels) {
-      const int column = c * 2, last_column = std::min(column + 1, size.width - 1);
-      std::fill_n(out, channels, 0.0f);
-      for (int r = row; r <= last_row; ++r) {
-        for (int k = column; k <= last_column; ++k) {
-          const float* in = image + (static_cast<size_t>(r) * size.width + k) * channels;
-          for (int i = 0; i < channels; ++i) out[i] += in[i];
-        }
-      }
-      const float count = static_cast<float>((last_row - row + 1) * (last_column - column + 1));
-      for (int i = 0; i < channels; ++i) out[i] /= count;
-    }
+    const float* image = x + static_cast<size_t>(task / rows) * size.height * size.width * channels;
+    kernels.average_row(image, size, channels, task % rows, y + static_cast<size_t>(task) * columns * channels);
   });
 }
 
 void max_pool(const float* x, MapSize size, int channels, float* y, int threads) {
   const int rows = steps(size.height, 2), columns = steps(size.width, 2);
+  const size_t row_size = static_cast<size_t>(size.width) * channels;
+  const Kernels& kernels = choose_kernels();
   parallel(size.count * rows, threads, [&](int task) {
-    const int n = task / rows, row = task % rows * 2;
-    const float* image = x + static_cast<size_t>(n) * size.height * size.width * channels;
-    float* out = y + static_cast<size_t>(task) * columns * channels;
-    for (int c = 0; c < columns; ++c, out += channels) {
-      const float* centre = image + (static_cast<size_t>(row) * size.width + c * 2) * channels;
-      std::copy(centre, centre + channels, out);
-      for (int r = std::max(row - 1, 0); r <= std::min(row + 1, size.height - 1); ++r) {
-        for (int k = std::max(c * 2 - 1, 0); k <= std::min(c * 2 + 1, size.width - 1); ++k) {
-          const float* in = image + (static_cast<size_t>(r) * size.width + k) * channels;
-          for (int i = 0; i < channels; ++i) out[i] = in[i] > out[i] ? in[i] : out[i];
-        }
-      }
+    const float* image = x + static_cast<size_t>(task / rows) * size.height * row_size;
+    const int row = task % rows * 2;
+    const float* inputs[3];
+    int count = 0;
+    for (int r = std::max(row - 1, 0); r <= std::min(row + 1, size.height - 1); ++r) {
+      inputs[count++] = image + r * row_size;
     }
+    kernels.max_row(inputs, count, size.width, channels, y + static_cast<size_t>(task) * columns * channels);
   });
 }
 

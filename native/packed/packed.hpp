@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,9 @@ struct BinaryCall {
   uint64_t* y_bits;
   int32_t* difference_sums;
   int32_t* plain_sums;
+  // Makes rows [y0, y1) of the shortcut of a single image where `shortcut` is null, for each band of outputs.
+  std::function<void(int y0, int y1, float* rows)> shortcut_rows;
+  int first_shortcut_row = 0;  // of the output, in `shortcut`
 };
 
 void run(const BinaryConv& conv, const BinaryCall& call, int threads);
@@ -158,9 +162,12 @@ struct Kernels {
   void (*difference_row)(const BinaryConv& conv, const float* x, MapSize size, int y, uint16_t* entries);
   // Output rows [y0, y1) of image `n`, output blocks [b0, b1).
   void (*binary_band)(const BinaryConv& conv, const BinaryCall& call, int n, int y0, int y1, int b0, int b1);
-  // The same of a float convolution; its blocks are of kFloatBlock outputs.
-  void (*float_band)(const FloatConv& conv, MapSize size, const float* x, float* y, int n, int y0, int y1, int b0,
+  // The same of one image's float convolution, from the band's first row on; its blocks are of kFloatBlock outputs.
+  void (*float_band)(const FloatConv& conv, MapSize size, const float* image, float* rows, int y0, int y1, int b0,
                      int b1);
+  // One row of average_pool, of an image; and of max_pool, of two or three rows.
+  void (*average_row)(const float* image, MapSize size, int channels, int y, float* out);
+  void (*max_row)(const float* const* rows, int count, int width, int channels, float* out);
 };
 
 extern const Kernels portable_kernels;

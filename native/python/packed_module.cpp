@@ -13,6 +13,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "packed/network.hpp"
 #include "packed/packed.hpp"
 #include "threads.hpp"
 
@@ -206,6 +207,20 @@ Result<float> replicate_channels(Maps x, int copies, int parts) {
   return y.release();
 }
 
+Result<float> call_network(const PackedNetwork& network, Maps x, int threads, int first, int last) {
+  const MapSize size = size_of(x, static_cast<int>(x.shape(3)));
+  const MapShape in{size.height, size.width, static_cast<int>(x.shape(3))};
+  if (last < 0) last = network.layers();
+  const MapShape out = network.shape(in, first, last);
+  Owned<float> y(
+      {x.shape(0), static_cast<size_t>(out.height), static_cast<size_t>(out.width), static_cast<size_t>(out.channels)});
+  {
+    nb::gil_scoped_release release;
+    network.run(x.data(), size.count, in, y.data.get(), useful_threads(threads), first, last);
+  }
+  return y.release();
+}
+
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
   for (const Kernels* kernels : available_kernels()) names.push_back(kernels->name);
@@ -234,6 +249,23 @@ void bind_packed(nb::module_& m) {
   nb::class_<FloatConv>(m, "FloatConv", "Float convolution, scale and shift, RPReLU.")
       .def(nb::new_(&make_float), "weight"_a, "stride"_a, "norm"_a, "activation"_a = nb::none())
       .def("__call__", &call_float, "x"_a, "threads"_a = 0);
+  nb::class_<PackedNetwork>(m, "PackedNetwork", "Layers one after the other; see native/packed/network.hpp.")
+      .def(nb::init<>())
+      .def("add_float", nb::overload_cast<const FloatConv&>(&PackedNetwork::add), "conv"_a, nb::keep_alive<1, 2>())
+      .def("add_max_pool", &PackedNetwork::add_max_pool)
+      .def("add_mean", &PackedNetwork::add_mean, "linear"_a, nb::keep_alive<1, 2>(), "A linear layer of the mean.")
+      .def("add_flatten", &PackedNetwork::add_flatten, "linear"_a, nb::keep_alive<1, 2>(),
+           "A linear layer of all pixels.")
+      .def(
+          "add_binary",
+          [](PackedNetwork& self, const BinaryConv& conv, const FloatConv* projection, int copies, int parts,
+             bool pool) {
+            self.add(conv, {projection, copies, parts, pool});
+          },
+          "conv"_a, "projection"_a = nb::none(), "copies"_a = 0, "parts"_a = 0, "pool"_a = false,
+          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), "The shortcut is the input where nothing is said.")
+      .def("__call__", &call_network, "x"_a, "threads"_a = 0, "first"_a = 0, "last"_a = -1,
+           "What layers [first, last) make of maps; -1 for all.");
 }
 
 }  // namespace pixeldiff

@@ -163,12 +163,34 @@ def test_each_inconsistency_has_its_own_error(edit, message):
 def test_an_embedding_is_a_linear_layer_over_all_pixels(rng):
     file = parse_packed(build(embedding))
     assert (file.preprocessing.size, file.preprocessing.crop) == ((16, 16), None)
-    steps = PackedNetwork(file, 1).steps
-    x, bits = file.preprocessing.normalize(rng.integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)), None
-    for step in steps[:-1]:
-        x, bits = step(x, bits)
-    expected = np.einsum("nhwc,ochw->no", x, file.tensors["5.weight"]) + file.tensors["5.bias"]
-    np.testing.assert_allclose(steps[-1](x, bits)[0][:, 0, 0], expected, rtol=1e-4, atol=1e-4)
+    network = PackedNetwork(file, 1)
+    x = file.preprocessing.normalize(rng.integers(0, 256, (3, 16, 16, 3), dtype=np.uint8))
+    features = network.maps(x, 0, len(file.layers) - 1)
+    expected = np.einsum("nhwc,ochw->no", features, file.tensors["5.weight"]) + file.tensors["5.bias"]
+    np.testing.assert_allclose(network(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("edit", [lambda described, tensors: None, embedding], ids=["classes", "embedding"])
+def test_a_network_is_its_layers_one_after_the_other(rng, edit):
+    """Also with threads, and with images in a batch."""
+    file = parse_packed(build(edit))
+    x = file.preprocessing.normalize(rng.integers(0, 256, (5, 16, 16, 3), dtype=np.uint8))
+    expected = []
+    for image in x[:, None]:
+        maps = image
+        for layer in range(len(file.layers)):
+            maps = PackedNetwork(file, 1).maps(maps, layer, layer + 1)
+        expected.append(maps[0, 0, 0])
+    for threads in (1, 2):
+        np.testing.assert_array_equal(PackedNetwork(file, threads)(x), expected)
+
+
+def test_maps_that_do_not_fit_are_refused(rng):
+    network = PackedNetwork(parse_packed(build()), 1)
+    with pytest.raises(ValueError, match="channels"):
+        network.maps(np.zeros((1, 16, 16, 4), np.float32))
+    with pytest.raises(ValueError, match="no such layers"):
+        network.maps(np.zeros((1, 16, 16, 3), np.float32), 2, 2)
 
 
 def test_truncated_at_every_length():

@@ -7,7 +7,6 @@ PIXELDIFF_ISA forces an instruction set (portable, avx2, ...), see `pixeldiff._n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,25 +28,29 @@ from pixeldiff.inference.packed_file import (
 from pixeldiff.machine import cores
 
 Floats = NDArray[np.float32]
-Bits = NDArray[np.uint64] | None  # packed signs, where the layer before has made them
-Step = Callable[[Floats, Bits], tuple[Floats, Bits]]
 
 
 class PackedNetwork:
     """The layers of a file, ready to run on so many threads. It may be called from several threads at once."""
 
     def __init__(self, file: PackedFile, threads: int) -> None:
+        self.threads = threads
+        self._network = _native.PackedNetwork()
         try:
-            self.steps = [_step(file, index, layer, threads) for index, layer in enumerate(file.layers)]
+            for index, layer in enumerate(file.layers):
+                prefix = f"{index}."
+                tensors = {name.removeprefix(prefix): t for name, t in file.tensors.items() if name.startswith(prefix)}
+                _add_layer(self._network, layer, tensors)
         except ValueError as error:  # an unknown PIXELDIFF_ISA
             raise UserError(str(error)) from error
 
     def __call__(self, x: Floats) -> Floats:
-        """The outputs of the last layer for normalized images, float32 (N, H, W, 3)."""
-        bits: Bits = None
-        for step in self.steps:
-            x, bits = step(x, bits)
-        return x[:, 0, 0]
+        """Compute the outputs of the last layer for normalized images, float32 (N, H, W, 3)."""
+        return self.maps(x)[:, 0, 0]
+
+    def maps(self, x: Floats, first: int = 0, last: int = -1) -> Floats:
+        """Compute what layers [first, last) make of maps, float32 (N, H, W, C); -1 stands for all."""
+        return self._network(x, self.threads, first, last)
 
 
 def open_packed(
@@ -61,34 +64,25 @@ def open_packed(
     return file, PackedNetwork(file, threads or max(1, cores() // streams))
 
 
-def _step(file: PackedFile, index: int, layer: Layer, threads: int) -> Step:
-    own = {name.split(".", 1)[1]: t for name, t in file.tensors.items() if name.startswith(f"{index}.")}
+def _add_layer(network: _native.PackedNetwork, layer: Layer, tensors: dict[str, Any]) -> None:
     if isinstance(layer, Conv):
-        conv = _native.FloatConv(own["weight"], layer.stride, own["norm"], own.get("rprelu"))
-        return lambda x, bits: (conv(x, threads), None)
-    if isinstance(layer, MaxPool):
-        return lambda x, bits: (_native.max_pool(x, threads), None)
-    if isinstance(layer, Linear):
-        return _linear(layer, own["weight"], own["bias"], threads)
-    if isinstance(layer, FlattenLinear):
-        return _flatten_linear(layer, own["weight"], own["bias"], threads)
-    return _binary(layer, own, threads)
+        network.add_float(_native.FloatConv(tensors["weight"], layer.stride, tensors["norm"], tensors.get("rprelu")))
+    elif isinstance(layer, MaxPool):
+        network.add_max_pool()
+    elif isinstance(layer, Linear):
+        network.add_mean(_linear(tensors["weight"], tensors["bias"]))
+    elif isinstance(layer, FlattenLinear):
+        by_pixel = np.ascontiguousarray(tensors["weight"].transpose(0, 2, 3, 1))  # maps are channels last
+        network.add_flatten(_linear(by_pixel.reshape(layer.outputs, -1), tensors["bias"]))
+    else:
+        _add_binary(network, layer, tensors)
 
 
-def _linear(layer: Linear, weight: Floats, bias: Floats, threads: int) -> Step:
-    norm = np.stack([np.ones(layer.outputs, np.float32), bias])
-    conv = _native.FloatConv(weight[:, :, None, None], 1, norm)
-    return lambda x, bits: (conv(x.mean((1, 2), keepdims=True), threads), None)
+def _linear(weight: Floats, bias: Floats) -> _native.FloatConv:
+    return _native.FloatConv(weight[:, :, None, None], 1, np.stack([np.ones(len(bias), np.float32), bias]))
 
 
-def _flatten_linear(layer: FlattenLinear, weight: Floats, bias: Floats, threads: int) -> Step:
-    norm = np.stack([np.ones(layer.outputs, np.float32), bias])
-    flat = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(layer.outputs, -1)  # maps are channels last
-    conv = _native.FloatConv(flat[:, :, None, None], 1, norm)
-    return lambda x, bits: (conv(x.reshape(len(x), 1, 1, -1), threads), None)
-
-
-def _binary(layer: Binary, own: dict[str, Any], threads: int) -> Step:
+def _add_binary(network: _native.PackedNetwork, layer: Binary, tensors: dict[str, Any]) -> None:
     plain = layer.outputs * (layer.inputs - layer.differing) * layer.kernel_size**2
     difference = layer.outputs * layer.differing * len(layer.pairs)
     conv = _native.BinaryConv(
@@ -98,14 +92,20 @@ def _binary(layer: Binary, own: dict[str, Any], threads: int) -> Step:
         layer.stride,
         layer.differing,
         list(layer.pairs),
-        unpack_bits(own.get("plain"), plain),
-        unpack_bits(own.get("difference"), difference),
-        own.get("plain_norm"),
-        own.get("difference_norm"),
-        own["activations"],
+        unpack_bits(tensors.get("plain"), plain),
+        unpack_bits(tensors.get("difference"), difference),
+        tensors.get("plain_norm"),
+        tensors.get("difference_norm"),
+        tensors["activations"],
     )
-    shortcut = _shortcut(layer.shortcut, own, threads)
-    return lambda x, bits: conv(x, bits, shortcut(x), threads)
+    shortcut = layer.shortcut
+    if isinstance(shortcut, Replica):
+        network.add_binary(conv, copies=shortcut.copies, parts=shortcut.parts, pool=shortcut.pool)
+    elif shortcut == "projection":
+        projection = _native.FloatConv(tensors["shortcut_weight"], 1, tensors["shortcut_norm"])
+        network.add_binary(conv, projection)
+    else:
+        network.add_binary(conv)
 
 
 def unpack_bits(packed: NDArray[np.uint8] | None, count: int) -> NDArray[np.uint8]:
@@ -113,15 +113,3 @@ def unpack_bits(packed: NDArray[np.uint8] | None, count: int) -> NDArray[np.uint
     if packed is None:
         return np.zeros(0, np.uint8)
     return np.unpackbits(packed, count=count, bitorder="little")
-
-
-def _shortcut(shortcut: str | Replica, own: dict[str, Any], threads: int) -> Callable[[Floats], Floats]:
-    if isinstance(shortcut, Replica):
-        replica = shortcut
-        if replica.pool:
-            return lambda x: _native.replicate(_native.average_pool(x, threads), replica.copies, replica.parts)
-        return lambda x: _native.replicate(x, replica.copies, replica.parts)
-    if shortcut == "projection":
-        conv = _native.FloatConv(own["shortcut_weight"], 1, own["shortcut_norm"])
-        return lambda x: conv(_native.average_pool(x, threads), threads)
-    return lambda x: x
