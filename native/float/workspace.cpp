@@ -1,10 +1,6 @@
 // See workspace.hpp.
 #include "workspace.hpp"
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -15,20 +11,6 @@ namespace {
 constexpr int kBand = 80;  // rows of CDCM that share their transforms: of all heights around, the one with least waste
 constexpr int kStripStep = 32;
 constexpr size_t kLine = 16;  // floats of a cache line
-#ifdef MADV_HUGEPAGE
-constexpr std::align_val_t kAlignment{size_t{2} << 20};
-#else
-constexpr std::align_val_t kAlignment{kLine * sizeof(float)};
-#endif
-
-// In large pages where the system has them: the rows of many channels lie on more small ones than a CPU remembers.
-float* allocate(size_t bytes) {
-  void* memory = ::operator new(bytes, kAlignment, std::nothrow);
-#ifdef MADV_HUGEPAGE
-  if (memory && bytes >= static_cast<size_t>(kAlignment)) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-  return static_cast<float*>(memory);
-}
 
 }  // namespace
 
@@ -48,8 +30,6 @@ struct Workspace::Arena {
     map.data = p ? p + kMargin : nullptr;
   }
 };
-
-void Workspace::Free::operator()(float* p) const { ::operator delete(p, kAlignment); }
 
 void Workspace::shape(const Layers& layers) {
   const bool cdcm = layers.config.cdcm;
@@ -135,17 +115,13 @@ void Workspace::fit(const Layers& layers, int new_height, int new_width, int new
     lay_out(layers, size);
     if (size.most * sizeof(float) <= memory || strip == kStripStep) break;
   }
-  if (size.most > capacity_) {
-    memory_.reset();
-    memory_.reset(allocate(size.most * sizeof(float)));
-    capacity_ = memory_ ? size.most : 0;
-    if (!memory_) {
-      height = 0;
-      throw std::bad_alloc();
-    }
-  }
   Arena arena;
-  arena.base = memory_.get();
+  try {
+    arena.base = memory_.room(size.most);
+  } catch (const std::bad_alloc&) {
+    height = 0;
+    throw;
+  }
   lay_out(layers, arena);
   for (int s = 1; s < kStages; ++s) {
     StageSpace& stage = stages[s];

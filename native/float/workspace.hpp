@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include "layers.hpp"
+#include "memory.hpp"
 
 namespace pixeldiff::pidinet {
 
@@ -40,7 +40,7 @@ struct Workspace {
   std::vector<Slot> slots;  // of each thread
 
   void fit(const Layers& layers, int height, int width, int threads, size_t memory);
-  size_t bytes() const { return capacity_ * sizeof(float); }
+  size_t bytes() const { return memory_.size() * sizeof(float); }
 
  private:
   struct Arena;
@@ -48,11 +48,7 @@ struct Workspace {
   void lay_out(const Layers& layers, Arena& arena);
   void place_stages(const Layers& layers, Arena& arena, bool whole);
 
-  struct Free {
-    void operator()(float* p) const;
-  };
-  std::unique_ptr<float, Free> memory_;
-  size_t capacity_ = 0;
+  Memory memory_;
 };
 
 // Where torch's bilinear interpolation reads: the lower neighbour and the weight of the upper one, in float32 as there.

@@ -257,27 +257,40 @@ struct Outputs {
     return std::min(centre + radius, side - 1) - std::max(centre - radius, 0) + 1;
   }
 
-  void finish_pixel(int y, int x, int block, const Count* difference, const Count* plain) const {
+  // A block's place in the results, for all pixels.
+  struct Block {
+    int first, valid;
+    const Epilogue* epilogue;
+  };
+  Block block_at(int block) const {
+    const int first = block * kBlock;
+    return {first, std::min(kBlock, conv.out_channels - first), &conv.epilogue[first / kGroup]};
+  }
+
+  void finish_pixel(int y, int x, const Block& block, const Count* difference, const Count* plain) const {
     const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
+    finish_pixel((static_cast<size_t>(n) * height + y) * columns + x, inner, block, difference, plain);
+  }
+
+  // `inner` pixels under the kernel lie in the map.
+  void finish_pixel(size_t pixel, int inner, const Block& block, const Count* difference, const Count* plain) const {
     const PixelSums sums{difference, plain, conv.difference_bits(), inner * conv.plain_channels()};
-    const int outputs = conv.out_channels, first = block * kBlock, valid = std::min(kBlock, outputs - first);
-    const size_t pixel = (static_cast<size_t>(n) * height + y) * columns + x, place = pixel * outputs + first;
+    const size_t outputs = conv.out_channels, place = pixel * outputs + block.first;
     if (call.y) {
       const size_t skipped = static_cast<size_t>(call.first_shortcut_row) * columns * outputs;
       const float* shortcut = call.shortcut ? call.shortcut + (place - skipped) : nullptr;
-      const Epilogue* epilogue = &conv.epilogue[first / kGroup];
-      auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(outputs) + block);
-      if (valid == kBlock) {
-        finish(epilogue, sums, shortcut, call.y + place, signs);
+      auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(conv.out_channels) + block.first / 64);
+      if (block.valid == kBlock) {
+        finish(block.epilogue, sums, shortcut, call.y + place, signs);
       } else {
-        finish_part(finish, epilogue, sums, valid, shortcut, call.y + place, signs);
+        finish_part(finish, block.epilogue, sums, block.valid, shortcut, call.y + place, signs);
       }
     }
     if (call.difference_sums && conv.differing) {
-      write_sums(difference, conv.difference_bits(), valid, call.difference_sums + place);
+      write_sums(difference, conv.difference_bits(), block.valid, call.difference_sums + place);
     }
     if (call.plain_sums && conv.plain_channels()) {
-      write_sums(plain, sums.plain_products, valid, call.plain_sums + place);
+      write_sums(plain, sums.plain_products, block.valid, call.plain_sums + place);
     }
   }
 };
@@ -316,7 +329,10 @@ void multiply(const FloatConv& conv, const FloatTile& tile, int block) {
   const int run = conv.kernel_size * conv.in_channels;
   const size_t block_size = static_cast<size_t>(run) * conv.kernel_size * kFloatBlock;
   const float* weights = conv.weights.data() + block * block_size;
-  Wide sums[kPixels][kBlocks * kFloatVectors] = {};
+  Wide sums[kPixels][kBlocks * kFloatVectors];
+  for (auto& row : sums) {
+    for (Wide& sum : row) sum = Wide{};
+  }
   for (int ky = 0; ky < conv.kernel_size; ++ky) {
     const float* x = tile.x + ky * tile.row_step;
     for (int i = 0; i < run; ++i, ++x, weights += kFloatBlock) {
@@ -339,7 +355,12 @@ void multiply(const FloatConv& conv, const FloatTile& tile, int block) {
     for (int p = 0; p < kPixels; ++p) {
       Wide sum = Isa::multiply_add(sums[p][v], scale, shift);
       if (conv.activated) sum = activate(sum, epilogue.activation[0], k);
-      std::memcpy(tile.y + static_cast<size_t>(p) * conv.out_channels + channel, &sum, valid * sizeof(float));
+      float* y = tile.y + static_cast<size_t>(p) * conv.out_channels + channel;
+      if (valid == kWide) {
+        store_wide(y, sum);
+      } else {
+        std::memcpy(y, &sum, valid * sizeof(float));
+      }
     }
   }
 }
@@ -388,6 +409,9 @@ void float_band_here(const FloatConv& conv, MapSize size, const float* image, fl
       int block = b0;
       for (; block + Isa::float_blocks <= b1; block += Isa::float_blocks) {
         multiply<Isa::float_blocks>(conv, tile, block, count);
+      }
+      if constexpr (Isa::float_blocks > 2) {
+        for (; block + 2 <= b1; block += 2) multiply<2>(conv, tile, block, count);
       }
       for (; block < b1; ++block) multiply<1>(conv, tile, block, count);
     }

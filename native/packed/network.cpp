@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "memory.hpp"
 #include "threads.hpp"
 
 namespace pixeldiff {
@@ -76,10 +77,20 @@ void run_pooled(const FloatConv& conv, MapShape in, const float* x, MapShape poo
 
 }  // namespace
 
-// The maps of one image on its way: two take turns.
+// The maps of one image on its way: two take turns. A layer reads one and writes the other at about the same place, and
+// a CPU takes addresses for equal whose last 12 bits are: half a page lies between them.
 struct PackedNetwork::Space {
-  std::vector<float> maps[2], pixel;
+  Memory memory;
+  size_t step = 0;  // floats from one map to the other
+  std::vector<float> pixel;
   std::vector<uint64_t> bits[2];
+
+  void fit(size_t floats) {
+    constexpr size_t kPage = 1024;
+    step = (floats + kPage - 1) / kPage * kPage + kPage / 2 + 16;
+    memory.room(2 * step);
+  }
+  float* map(int turn) const { return memory.data() + turn * step; }
 };
 
 PackedNetwork::PackedNetwork() = default;
@@ -138,13 +149,21 @@ MapShape PackedNetwork::shape(MapShape shape, int first, int last) const {
 
 void PackedNetwork::run_image(const float* x, MapShape in, float* y, int threads, int first, int last,
                               Space& space) const {
+  size_t most = 0;
+  MapShape next = in;
+  for (int i = first; i + 1 < last; ++i) {
+    next = layers_[i].shape(next);
+    const bool pooled = layers_[i].kind == Kind::kFloat && layers_[i + 1].kind == Kind::kMaxPool;
+    if (!pooled) most = std::max(most, next.floats());
+  }
+  space.fit(most);
   const uint64_t* bits = nullptr;
   for (int i = first, turn = 0; i < last; ++i, turn = 1 - turn) {
     const Layer& layer = layers_[i];
     MapShape out = layer.shape(in);
     const bool pooled = layer.kind == Kind::kFloat && i + 1 < last && layers_[i + 1].kind == Kind::kMaxPool;
     if (pooled) out = layers_[++i].shape(out);
-    float* target = i + 1 == last ? y : room(space.maps[turn], out.floats());
+    float* target = i + 1 == last ? y : space.map(turn);
     const uint64_t* next_bits = nullptr;
     if (pooled) {
       run_pooled(*layer.conv, in, x, out, target, threads);
@@ -202,7 +221,7 @@ std::unique_ptr<PackedNetwork::Space> PackedNetwork::take() const {
 
 void PackedNetwork::give_back(std::unique_ptr<Space> space) const {
   constexpr size_t kKept = size_t{1} << 24;  // floats; larger maps go back after a run
-  if (space->maps[0].size() + space->maps[1].size() > kKept) return;
+  if (space->memory.size() > kKept) return;
   std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (lock.owns_lock()) spaces_.push_back(std::move(space));
 }

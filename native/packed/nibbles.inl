@@ -153,7 +153,7 @@ struct Band : Outputs {
     int y = y0 + first / pairs, x = first % pairs * 2;
     for (int i = 0; i < 2 * count; ++i) {
       for (int b = 0; b < kBlocks && x < columns; ++b) {
-        finish_pixel(y, x, block + b, scratch.sums[0][b] + i * kBlock, scratch.sums[1][b] + i * kBlock);
+        finish_pixel(y, x, block_at(block + b), scratch.sums[0][b] + i * kBlock, scratch.sums[1][b] + i * kBlock);
       }
       if (++x == 2 * pairs) {
         x = 0;

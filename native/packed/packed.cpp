@@ -301,11 +301,12 @@ void replicate(const float* x, size_t pixels, int channels, int copies, int part
   const int width = channels / parts;
   for (size_t p = 0; p < pixels; ++p, x += channels) {
     for (int i = 0; i < copies; ++i, y += channels) std::copy(x, x + channels, y);
-    for (int c = 0; c < width; ++c) {
-      float sum = 0.0f;
-      for (int part = 0; part < parts; ++part) sum += x[part * width + c];
-      *y++ = parts == 1 ? sum : sum / static_cast<float>(parts);
+    for (int c = 0; c < width; ++c) y[c] = 0.0f + x[c];
+    for (int part = 1; part < parts; ++part) {
+      for (int c = 0; c < width; ++c) y[c] += x[part * width + c];
     }
+    for (int c = 0; parts > 1 && c < width; ++c) y[c] /= static_cast<float>(parts);
+    y += width;
   }
 }
 

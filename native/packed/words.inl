@@ -219,17 +219,21 @@ struct WordBand : Outputs {
   }
 
   template <int kPixels>
-  void compute_tile(size_t first, int y, int x, int block) {
+  void compute_tile(size_t first, int y, int x, int block, const Block& place) {
     if (conv.difference.words) {
       count_mismatches<kPixels>(scratch.difference.data() + first, conv.difference, block, scratch.sums[0]);
     }
     if (conv.plain.words) count_mismatches<kPixels>(scratch.plain.data() + first, conv.plain, block, scratch.sums[1]);
     const int size = conv.kernel_size;
+    const size_t pixel = (static_cast<size_t>(n) * height + y0) * columns + first;
     for (int p = 0; p < kPixels; ++p) {
       const int top = y * conv.stride - size / 2, left = x * conv.stride - size / 2;
-      const bool border = top < 0 || left < 0 || top + size > call.size.height || left + size > call.size.width;
-      if (border && conv.plain.words) correct_border(top, left, block, scratch.sums[1][p]);
-      finish_pixel(y, x, block, scratch.sums[0][p], scratch.sums[1][p]);
+      int inner = size * size;
+      if (top < 0 || left < 0 || top + size > call.size.height || left + size > call.size.width) {
+        inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
+        if (conv.plain.words) correct_border(top, left, block, scratch.sums[1][p]);
+      }
+      finish_pixel(pixel + p, inner, place, scratch.sums[0][p], scratch.sums[1][p]);
       if (++x == columns) {
         x = 0;
         ++y;
@@ -239,14 +243,15 @@ struct WordBand : Outputs {
 
   void compute(int b0, int b1) {
     for (int block = b0; block < b1; ++block) {
+      const Block place = block_at(block);
       size_t first = 0;
       int y = y0, x = 0;
       const auto next = [&](int count) {
         first += count;
         for (x += count; x >= columns; x -= columns) ++y;
       };
-      for (; first + kWordTile <= pixels; next(kWordTile)) compute_tile<kWordTile>(first, y, x, block);
-      for (; first < pixels; next(1)) compute_tile<1>(first, y, x, block);
+      for (; first + kWordTile <= pixels; next(kWordTile)) compute_tile<kWordTile>(first, y, x, block, place);
+      for (; first < pixels; next(1)) compute_tile<1>(first, y, x, block, place);
     }
   }
 };
