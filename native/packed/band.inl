@@ -170,43 +170,59 @@ inline Wide activate(Wide v, const Epilogue::Activation& rprelu, int i) {
   return v + load_wide(rprelu.after + i);
 }
 
-struct PixelSums {
-  const Count *difference, *plain;  // mismatches of one pixel and one output block
-  int difference_products, plain_products;
+// Mismatches of some pixels with one output block, kBlock for each pixel.
+struct Sums {
+  const Count *difference, *plain;
+  int pixels;
+  int difference_products, plain_products;  // of each pixel
+};
+
+// Where those pixels' results go; from one pixel to the next it is `step` floats, and `sign_step` bytes of signs.
+struct Results {
+  const float* shortcut;
+  float* y;
+  size_t step;
+  uint8_t* signs;
+  size_t sign_step;
 };
 
 enum class Branches { kPlain, kDifference, kBoth, kBothActivated };
 
-// One pixel, one block of outputs: floats and their signs, a byte for every eight.
+// Some pixels, one block of outputs: floats and their signs, a byte for every eight.
 template <Branches kBranches, bool kShortcut>
-void finish_block(const Epilogue* epilogues, const PixelSums& sums, const float* shortcut, float* y, uint8_t* signs) {
+void finish_block(const Epilogue* epilogues, const Sums& sums, const Results& results) {
   constexpr bool kPlain = kBranches != Branches::kDifference, kDifference = kBranches != Branches::kPlain;
-  const Count *plain = sums.plain, *difference = sums.difference;  // locals: stores of signs alias everything else
-  const float products = static_cast<float>(sums.plain_products);
-  const float other_products = static_cast<float>(sums.difference_products);
-  uint64_t word = 0;
+  const Sums from = sums;  // locals: stores of signs alias everything else
+  const Results to = results;
+  const float products = static_cast<float>(from.plain_products);
+  const float other_products = static_cast<float>(from.difference_products);
 #pragma GCC unroll 8
   for (int i = 0; i < kBlock; i += kWide) {
     const Epilogue& epilogue = epilogues[i / kGroup];
     const int k = i % kGroup;
-    Wide v, w;
-    if (kDifference) {
-      v = normalise(difference + i, other_products, epilogue.difference_scale + k, epilogue.difference_shift + k);
+    for (int p = 0; p < from.pixels; ++p) {
+      Wide v, w;
+      if (kDifference) {
+        v = normalise(from.difference + p * kBlock + i, other_products, epilogue.difference_scale + k,
+                      epilogue.difference_shift + k);
+      }
+      if (kPlain) {
+        w = normalise(from.plain + p * kBlock + i, products, epilogue.plain_scale + k, epilogue.plain_shift + k);
+      }
+      if (kBranches == Branches::kBothActivated) {
+        v = activate(v, epilogue.activation[0], k) + activate(w, epilogue.activation[1], k);
+      } else {
+        v = activate(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, epilogue.activation[0], k);
+      }
+      if (kShortcut) v += load_wide(to.shortcut + p * to.step + i);
+      store_wide(to.y + p * to.step + i, v);
+      const unsigned signs = Isa::at_least(v, Wide{});
+      std::memcpy(to.signs + p * to.sign_step + i / 8, &signs, kWide / 8);
     }
-    if (kPlain) w = normalise(plain + i, products, epilogue.plain_scale + k, epilogue.plain_shift + k);
-    if (kBranches == Branches::kBothActivated) {
-      v = activate(v, epilogue.activation[0], k) + activate(w, epilogue.activation[1], k);
-    } else {
-      v = activate(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, epilogue.activation[0], k);
-    }
-    if (kShortcut) v += load_wide(shortcut + i);
-    store_wide(y + i, v);
-    word |= static_cast<uint64_t>(Isa::at_least(v, Wide{})) << i;
   }
-  std::memcpy(signs, &word, sizeof(word));
 }
 
-using Finish = void (*)(const Epilogue*, const PixelSums&, const float*, float*, uint8_t*);
+using Finish = void (*)(const Epilogue*, const Sums&, const Results&);
 
 template <bool kShortcut>
 Finish choose_finish(const BinaryConv& conv) {
@@ -216,21 +232,29 @@ Finish choose_finish(const BinaryConv& conv) {
   return finish_block<Branches::kBoth, kShortcut>;
 }
 
-// The last block may be narrower than kBlock: it is computed whole and copied in part.
-void finish_part(Finish finish, const Epilogue* epilogue, const PixelSums& sums, int valid, const float* shortcut,
-                 float* y, uint8_t* signs) {
-  float added[kBlock] = {}, result[kBlock];
-  if (shortcut) std::memcpy(added, shortcut, valid * sizeof(float));
-  finish(epilogue, sums, shortcut ? added : nullptr, result, signs);
-  std::memcpy(y, result, valid * sizeof(float));
-  uint64_t word;
-  std::memcpy(&word, signs, sizeof(word));
-  word &= (uint64_t{1} << valid) - 1;
-  std::memcpy(signs, &word, sizeof(word));
+// The last block may be narrower than kBlock: it is computed whole and copied in part, pixel by pixel.
+void finish_part(Finish finish, const Epilogue* epilogue, Sums sums, int valid, Results results) {
+  for (int pixels = sums.pixels; pixels > 0; --pixels) {
+    float added[kBlock] = {}, y[kBlock];
+    uint64_t word;
+    if (results.shortcut) std::memcpy(added, results.shortcut, valid * sizeof(float));
+    sums.pixels = 1;
+    finish(epilogue, sums, {added, y, kBlock, reinterpret_cast<uint8_t*>(&word), sizeof(word)});
+    std::memcpy(results.y, y, valid * sizeof(float));
+    word &= (uint64_t{1} << valid) - 1;
+    std::memcpy(results.signs, &word, sizeof(word));
+    sums.difference += kBlock;
+    sums.plain += kBlock;
+    if (results.shortcut) results.shortcut += results.step;
+    results.y += results.step;
+    results.signs += results.sign_step;
+  }
 }
 
-void write_sums(const Count* mismatches, int products, int count, int32_t* sums) {
-  for (int i = 0; i < count; ++i) sums[i] = products - 2 * static_cast<int32_t>(mismatches[i]);
+void write_sums(const Count* mismatches, int products, int pixels, int count, size_t step, int32_t* sums) {
+  for (int p = 0; p < pixels; ++p, sums += step, mismatches += kBlock) {
+    for (int i = 0; i < count; ++i) sums[i] = products - 2 * static_cast<int32_t>(mismatches[i]);
+  }
 }
 
 // --- the outputs of one band ---------------------------------------------------------------------------------------
@@ -267,30 +291,46 @@ struct Outputs {
     return {first, std::min(kBlock, conv.out_channels - first), &conv.epilogue[first / kGroup]};
   }
 
-  void finish_pixel(int y, int x, const Block& block, const Count* difference, const Count* plain) const {
-    const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
-    finish_pixel((static_cast<size_t>(n) * height + y) * columns + x, inner, block, difference, plain);
+  // Asks for the cache lines that finish_pixels will read and write.
+  void fetch(size_t pixel, int pixels, const Block& block) const {
+    if (!call.y) return;
+    const size_t outputs = conv.out_channels, place = pixel * outputs + block.first;
+    const size_t skipped = static_cast<size_t>(call.first_shortcut_row) * columns * outputs;
+    for (int p = 0; p < pixels; ++p) {
+      for (int i = 0; i < block.valid; i += 16) {
+        if (call.shortcut) __builtin_prefetch(call.shortcut + (place - skipped) + p * outputs + i);
+        __builtin_prefetch(call.y + place + p * outputs + i, 1);
+      }
+    }
   }
 
-  // `inner` pixels under the kernel lie in the map.
-  void finish_pixel(size_t pixel, int inner, const Block& block, const Count* difference, const Count* plain) const {
-    const PixelSums sums{difference, plain, conv.difference_bits(), inner * conv.plain_channels()};
+  void finish_pixel(int y, int x, const Block& block, const Count* difference, const Count* plain) const {
+    const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
+    finish_pixels((static_cast<size_t>(n) * height + y) * columns + x, 1, inner, block, difference, plain);
+  }
+
+  // `inner` pixels under the kernel of each lie in the map.
+  void finish_pixels(size_t pixel, int pixels, int inner, const Block& block, const Count* difference,
+                     const Count* plain) const {
+    const Sums sums{difference, plain, pixels, conv.difference_bits(), inner * conv.plain_channels()};
     const size_t outputs = conv.out_channels, place = pixel * outputs + block.first;
     if (call.y) {
       const size_t skipped = static_cast<size_t>(call.first_shortcut_row) * columns * outputs;
-      const float* shortcut = call.shortcut ? call.shortcut + (place - skipped) : nullptr;
-      auto* signs = reinterpret_cast<uint8_t*>(call.y_bits + pixel * words_of(conv.out_channels) + block.first / 64);
+      const size_t words = words_of(conv.out_channels);
+      const Results results{call.shortcut ? call.shortcut + (place - skipped) : nullptr, call.y + place, outputs,
+                            reinterpret_cast<uint8_t*>(call.y_bits + pixel * words + block.first / 64),
+                            words * sizeof(uint64_t)};
       if (block.valid == kBlock) {
-        finish(block.epilogue, sums, shortcut, call.y + place, signs);
+        finish(block.epilogue, sums, results);
       } else {
-        finish_part(finish, block.epilogue, sums, block.valid, shortcut, call.y + place, signs);
+        finish_part(finish, block.epilogue, sums, block.valid, results);
       }
     }
     if (call.difference_sums && conv.differing) {
-      write_sums(difference, conv.difference_bits(), block.valid, call.difference_sums + place);
+      write_sums(difference, sums.difference_products, pixels, block.valid, outputs, call.difference_sums + place);
     }
     if (call.plain_sums && conv.plain_channels()) {
-      write_sums(plain, sums.plain_products, block.valid, call.plain_sums + place);
+      write_sums(plain, sums.plain_products, pixels, block.valid, outputs, call.plain_sums + place);
     }
   }
 };

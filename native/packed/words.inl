@@ -3,7 +3,7 @@
 
 using Word8 = __m512i;  // the same word of eight pixels, or of eight outputs
 
-constexpr int kWordTile = 3;               // pixels whose sums with a block stay in registers
+constexpr int kWordTile = 2;               // pixels whose sums with a block stay in registers
 constexpr int kBlockVectors = kBlock / 8;  // of words
 constexpr ptrdiff_t kWordSlack = 16;       // words beyond a row that whole vectors read or write
 
@@ -220,20 +220,23 @@ struct WordBand : Outputs {
 
   template <int kPixels>
   void compute_tile(size_t first, int y, int x, int block, const Block& place) {
+    fetch((static_cast<size_t>(n) * height + y0) * columns + first, kPixels, place);
     if (conv.difference.words) {
       count_mismatches<kPixels>(scratch.difference.data() + first, conv.difference, block, scratch.sums[0]);
     }
     if (conv.plain.words) count_mismatches<kPixels>(scratch.plain.data() + first, conv.plain, block, scratch.sums[1]);
-    const int size = conv.kernel_size;
     const size_t pixel = (static_cast<size_t>(n) * height + y0) * columns + first;
-    for (int p = 0; p < kPixels; ++p) {
-      const int top = y * conv.stride - size / 2, left = x * conv.stride - size / 2;
-      int inner = size * size;
-      if (top < 0 || left < 0 || top + size > call.size.height || left + size > call.size.width) {
-        inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
-        if (conv.plain.words) correct_border(top, left, block, scratch.sums[1][p]);
-      }
-      finish_pixel(pixel + p, inner, place, scratch.sums[0][p], scratch.sums[1][p]);
+    const Count *difference = scratch.sums[0][0], *plain = scratch.sums[1][0];
+    const int size = conv.kernel_size, radius = size / 2;
+    const bool inner_row = y * conv.stride >= radius && y * conv.stride + radius < call.size.height;
+    if (inner_row && x * conv.stride >= radius && (x + kPixels - 1) * conv.stride + radius < call.size.width) {
+      return finish_pixels(pixel, kPixels, size * size, place, difference, plain);
+    }
+    for (int p = 0; p < kPixels; ++p, difference += kBlock, plain += kBlock) {
+      if (conv.plain.words)
+        correct_border(y * conv.stride - radius, x * conv.stride - radius, block, scratch.sums[1][p]);
+      const int inner = inside(y * conv.stride, call.size.height) * inside(x * conv.stride, call.size.width);
+      finish_pixels(pixel + p, 1, inner, place, difference, plain);
       if (++x == columns) {
         x = 0;
         ++y;
