@@ -152,23 +152,36 @@ T* room(std::vector<T>& buffer, size_t size) {
   return buffer.data();
 }
 
-// The next address from which no vector straddles two cache lines.
-inline float* aligned(float* p) { return p + (0 - reinterpret_cast<uintptr_t>(p) / sizeof(float)) % kLanes; }
+// The next address at which a cache line begins, at most kLine floats on.
+constexpr int kLine = 16;
+inline float* aligned(float* p) { return p + (0 - reinterpret_cast<uintptr_t>(p) / sizeof(float)) % kLine; }
 
 // --- epilogue ------------------------------------------------------------------------------------------------------
 
 // The order of the operations and their roundings are those of the torch layers, so that results agree to the last bit.
-inline Wide normalise(const Count* mismatches, float products, const float* scale, const float* shift) {
-  const Wide sums = Isa::multiply_add(Isa::widen(mismatches), Isa::repeat(-2.0f), Isa::repeat(products));  // exact
-  return Isa::multiply_add(sums, load_wide(scale), load_wide(shift));
-}
+struct Norm {
+  Wide scale, shift;
 
-inline Wide activate(Wide v, const Epilogue::Activation& rprelu, int i) {
-  v += load_wide(rprelu.before + i);
-  const Wide zero = {}, scaled = v * load_wide(rprelu.slope + i);
-  v = v > zero ? v : scaled;
-  return v + load_wide(rprelu.after + i);
-}
+  Norm(const float* scale, const float* shift) : scale(load_wide(scale)), shift(load_wide(shift)) {}
+  Wide operator()(Wide v) const { return Isa::multiply_add(v, scale, shift); }
+  Wide operator()(const Count* mismatches, float products) const {
+    const Wide sums = Isa::multiply_add(Isa::widen(mismatches), Isa::repeat(-2.0f), Isa::repeat(products));  // exact
+    return (*this)(sums);
+  }
+};
+
+struct RPReLU {
+  Wide before, slope, after;
+
+  RPReLU(const Epilogue::Activation& from, int i)
+      : before(load_wide(from.before + i)), slope(load_wide(from.slope + i)), after(load_wide(from.after + i)) {}
+  Wide operator()(Wide v) const {
+    v += before;
+    const Wide zero = {}, scaled = v * slope;
+    v = v > zero ? v : scaled;
+    return v + after;
+  }
+};
 
 // Mismatches of some pixels with one output block, kBlock for each pixel.
 struct Sums {
@@ -200,19 +213,17 @@ void finish_block(const Epilogue* epilogues, const Sums& sums, const Results& re
   for (int i = 0; i < kBlock; i += kWide) {
     const Epilogue& epilogue = epilogues[i / kGroup];
     const int k = i % kGroup;
+    const Norm norm(epilogue.plain_scale + k, epilogue.plain_shift + k);
+    const Norm other_norm(epilogue.difference_scale + k, epilogue.difference_shift + k);
+    const RPReLU act(epilogue.activation[0], k), other_act(epilogue.activation[1], k);
     for (int p = 0; p < from.pixels; ++p) {
       Wide v, w;
-      if (kDifference) {
-        v = normalise(from.difference + p * kBlock + i, other_products, epilogue.difference_scale + k,
-                      epilogue.difference_shift + k);
-      }
-      if (kPlain) {
-        w = normalise(from.plain + p * kBlock + i, products, epilogue.plain_scale + k, epilogue.plain_shift + k);
-      }
+      if (kDifference) v = other_norm(from.difference + p * kBlock + i, other_products);
+      if (kPlain) w = norm(from.plain + p * kBlock + i, products);
       if (kBranches == Branches::kBothActivated) {
-        v = activate(v, epilogue.activation[0], k) + activate(w, epilogue.activation[1], k);
+        v = act(v) + other_act(w);
       } else {
-        v = activate(kBranches == Branches::kBoth ? v + w : kPlain ? w : v, epilogue.activation[0], k);
+        v = act(kBranches == Branches::kBoth ? v + w : kPlain ? w : v);
       }
       if (kShortcut) v += load_wide(to.shortcut + p * to.step + i);
       store_wide(to.y + p * to.step + i, v);
@@ -391,10 +402,10 @@ void multiply(const FloatConv& conv, const FloatTile& tile, int block) {
     const int valid = std::min(kWide, conv.out_channels - channel);
     if (valid <= 0) break;
     const Epilogue& epilogue = conv.epilogue[channel / kGroup];
-    const Wide scale = load_wide(epilogue.plain_scale + k), shift = load_wide(epilogue.plain_shift + k);
+    const Norm norm(epilogue.plain_scale + k, epilogue.plain_shift + k);
+    const RPReLU act(epilogue.activation[0], k);
     for (int p = 0; p < kPixels; ++p) {
-      Wide sum = Isa::multiply_add(sums[p][v], scale, shift);
-      if (conv.activated) sum = activate(sum, epilogue.activation[0], k);
+      const Wide sum = conv.activated ? act(norm(sums[p][v])) : norm(sums[p][v]);
       float* y = tile.y + static_cast<size_t>(p) * conv.out_channels + channel;
       if (valid == kWide) {
         store_wide(y, sum);

@@ -31,9 +31,9 @@ void mean(const float* x, MapShape shape, float* y) {
   for (int c = 0; c < shape.channels; ++c) y[c] /= static_cast<float>(pixels);
 }
 
-// Rows [y0, y1) of a shortcut.
+// Rows [y0, y1) of a shortcut, at least the output blocks [b0, b1).
 void shortcut_rows(const Shortcut& shortcut, const Kernels& kernels, const float* x, MapShape in, int y0, int y1,
-                   float* y) {
+                   int b0, int b1, float* y) {
   static thread_local std::vector<float> pooled;
   const bool pool = shortcut.projection || shortcut.pool;
   const int columns = pool ? steps(in.width, 2) : in.width;
@@ -46,7 +46,9 @@ void shortcut_rows(const Shortcut& shortcut, const Kernels& kernels, const float
   }
   if (shortcut.projection) {
     const FloatConv& conv = *shortcut.projection;
-    conv.kernels->float_band(conv, {1, y1 - y0, columns}, source, y, 0, y1 - y0, 0, conv.blocks());
+    constexpr int kParts = kBlock / kFloatBlock;
+    conv.kernels->float_band(conv, {1, y1 - y0, columns}, source, y, 0, y1 - y0, b0 * kParts,
+                             std::min(conv.blocks(), b1 * kParts));
   } else {
     replicate(source, static_cast<size_t>(y1 - y0) * columns, in.channels, shortcut.copies, shortcut.parts, y);
   }
@@ -56,10 +58,12 @@ void shortcut_rows(const Shortcut& shortcut, const Kernels& kernels, const float
 void run_pooled(const FloatConv& conv, MapShape in, const float* x, MapShape pooled, float* y, int threads) {
   const int rows = steps(in.height, conv.stride), columns = steps(in.width, conv.stride);
   const size_t row = static_cast<size_t>(columns) * conv.out_channels;
-  constexpr int kRows = 4;  // of the pooled map
-  parallel((pooled.height + kRows - 1) / kRows, threads, [&](int task) {
+  constexpr int kMostRows =
+      8;  // of the pooled map, as many as stay in the caches; fewer, where threads are to share them
+  const int step = std::min(kMostRows, (pooled.height + 4 * threads - 1) / (4 * threads));
+  parallel((pooled.height + step - 1) / step, threads, [&](int task) {
     static thread_local std::vector<float> buffer;
-    const int first = task * kRows, last = std::min(pooled.height, first + kRows);
+    const int first = task * step, last = std::min(pooled.height, first + step);
     const int from = std::max(0, 2 * first - 1), to = std::min(rows, 2 * last);
     float* band = room(buffer, (to - from) * row);
     conv.kernels->float_band(conv, size_of(in), x, band, from, to, 0, conv.blocks());
@@ -185,8 +189,8 @@ void PackedNetwork::run_image(const float* x, MapShape in, float* y, int threads
       BinaryCall call{size_of(in), x, bits, x, target, own, nullptr, nullptr};
       if (shortcut.projection || shortcut.copies) {
         call.shortcut = nullptr;
-        call.shortcut_rows = [&](int y0, int y1, float* rows) {
-          shortcut_rows(shortcut, *conv.kernels, x, in, y0, y1, rows);
+        call.shortcut_rows = [&](int y0, int y1, int b0, int b1, float* rows) {
+          shortcut_rows(shortcut, *conv.kernels, x, in, y0, y1, b0, b1, rows);
         };
       }
       pixeldiff::run(conv, call, threads);

@@ -88,7 +88,7 @@ struct Band : Outputs {
     const float* image = call.x + static_cast<size_t>(n) * call.size.height * call.size.width * conv.in_channels;
     const size_t length = static_cast<size_t>(pairs) * conv.difference.nibbles;
     uint16_t* plain = room(scratch.plain, (input_rows + 2 * radius) * plain_row_size);
-    float* copied = aligned(room(scratch.window, (input_rows + 2 * reach) * window.row_size() + kLanes));
+    float* copied = aligned(room(scratch.window, (input_rows + 2 * reach) * window.row_size() + kLine));
     uint16_t* difference = room(scratch.difference, rows * length + 16);
     // One walk over the map, which is larger than the nearest caches, and over the window, which may be.
     for (int row = top - margin; row <= bottom + margin; ++row) {

@@ -220,7 +220,7 @@ void run(const BinaryConv& conv, const BinaryCall& call, int threads) {
       static thread_local std::vector<float> rows;
       const size_t floats = static_cast<size_t>(y1 - y0) * steps(call.size.width, conv.stride) * conv.out_channels;
       if (rows.size() < floats) rows.resize(floats);
-      call.shortcut_rows(y0, y1, rows.data());
+      call.shortcut_rows(y0, y1, b0, b1, rows.data());
       BinaryCall added = call;
       added.shortcut = rows.data();
       added.first_shortcut_row = y0;

@@ -127,8 +127,9 @@ struct BinaryCall {
   uint64_t* y_bits;
   int32_t* difference_sums;
   int32_t* plain_sums;
-  // Makes rows [y0, y1) of the shortcut of a single image where `shortcut` is null, for each band of outputs.
-  std::function<void(int y0, int y1, float* rows)> shortcut_rows;
+  // Makes rows [y0, y1) of the shortcut of a single image where `shortcut` is null, for each band of outputs; only the
+  // output blocks [b0, b1) are read.
+  std::function<void(int y0, int y1, int b0, int b1, float* rows)> shortcut_rows = {};
   int first_shortcut_row = 0;  // of the output, in `shortcut`
 };
 

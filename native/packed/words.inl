@@ -117,36 +117,46 @@ struct WordBand : Outputs {
   // Patches of one row of outputs from the window's rows around it: the signs of sixteen channels of one pair after the
   // other, all pairs of the first channels before those of the next.
   template <bool kOneMinus, int kPairs>
-  void difference_patches(const Window& window, const float* row, uint64_t* target) const {
+  void compare_pairs(const Window& window, const float* row, uint64_t* target) const {
     const ptrdiff_t step = static_cast<ptrdiff_t>(conv.stride) * window.depth;
     const int pairs = kPairs ? kPairs : static_cast<int>(conv.pairs.size());
     const ptrdiff_t *plus = window.plus, *minus = window.minus;
-    auto* quarters = reinterpret_cast<Quarter*>(target);  // of words; a word's first is its lowest
-    for (int c = 0, place = 0; c < conv.differing; c += 16, place += pairs) {
-      const auto lanes = static_cast<__mmask16>((1u << std::min(16, conv.differing - c)) - 1);
-      const float* centre = row + static_cast<size_t>(window.reach) * window.depth + c;
-      for (int x = 0; x < columns; ++x, centre += step) {
-        const __m512 shared = _mm512_loadu_ps(centre + minus[0]);
+    const int parts = conv.pair_bits() / 16;
+    // The place of a part among the quarters of words; a word's first is its lowest.
+    const auto quarters = [&](int at) { return reinterpret_cast<Quarter*>(target + at / 4 * plane) + at % 4; };
+    const float* centre = row + static_cast<size_t>(window.reach) * window.depth;
+    for (int part = 0; part < parts; ++part, centre += 16) {
+      const auto lanes = static_cast<__mmask16>((1u << std::min(16, conv.differing - 16 * part)) - 1);
+      for (int first = 0; first < pairs; first += 8) {
+        const int count = kPairs ? kPairs : std::min(8, pairs - first);
+        const float *more[8], *less[8];
+        Quarter* out[8];
+        for (int i = 0; i < count; ++i) {
+          more[i] = centre + plus[first + i];
+          less[i] = centre + minus[first + i];
+          out[i] = quarters(part * pairs + first + i);
+        }
+        for (ptrdiff_t x = 0, at = 0; x < columns; ++x, at += step) {
+          const __m512 shared = _mm512_loadu_ps(less[0] + at);
 #pragma GCC unroll 8
-        for (int i = 0; i < pairs; ++i) {
-          const __m512 other = kOneMinus ? shared : _mm512_loadu_ps(centre + minus[i]);
-          const int at = place + i;
-          const __mmask16 signs = _mm512_mask_cmp_ps_mask(lanes, _mm512_loadu_ps(centre + plus[i]), other, _CMP_GE_OQ);
-          quarters[(static_cast<size_t>(at / 4) * plane + x) * 4 + at % 4] = signs;
+          for (int i = 0; i < count; ++i) {
+            const __m512 other = kOneMinus ? shared : _mm512_loadu_ps(less[i] + at);
+            out[i][4 * x] = _mm512_mask_cmp_ps_mask(lanes, _mm512_loadu_ps(more[i] + at), other, _CMP_GE_OQ);
+          }
         }
       }
     }
-    for (int at = static_cast<int>(conv.difference_bits() ? conv.pair_bits() / 16 * pairs : 0); at % 4; ++at) {
-      for (int x = 0; x < columns; ++x) quarters[(static_cast<size_t>(at / 4) * plane + x) * 4 + at % 4] = 0;
+    for (int at = parts * pairs; at % 4; ++at) {
+      for (int x = 0; x < columns; ++x) quarters(at)[4 * x] = 0;
     }
   }
 
   void difference_patches(const Window& window, const float* row, uint64_t* target) const {
     const bool eight = conv.pairs.size() == 8;  // as all kinds of 3x3 have
-    if (window.one_minus && eight) return difference_patches<true, 8>(window, row, target);
-    if (window.one_minus) return difference_patches<true, 0>(window, row, target);
-    if (eight) return difference_patches<false, 8>(window, row, target);
-    return difference_patches<false, 0>(window, row, target);
+    if (window.one_minus && eight) return compare_pairs<true, 8>(window, row, target);
+    if (window.one_minus) return compare_pairs<true, 0>(window, row, target);
+    if (eight) return compare_pairs<false, 8>(window, row, target);
+    return compare_pairs<false, 0>(window, row, target);
   }
 
   // One walk over the input rows: their bits, the window, and the patches of every row that has all it needs.
@@ -159,7 +169,7 @@ struct WordBand : Outputs {
     uint64_t* bits = room(scratch.row, (input_rows + 2 * radius) * row_size);
     uint64_t* plain = room(scratch.plain, conv.plain.words * plane);
     uint64_t* difference = room(scratch.difference, conv.difference.words * plane);
-    float* copied = aligned(room(scratch.window, (input_rows + 2 * reach) * window.row_size() + 2 * kLanes + 16));
+    float* copied = aligned(room(scratch.window, (input_rows + 2 * reach) * window.row_size() + 2 * kLine));
     for (int row = top - margin; row <= bottom + margin; ++row) {
       if (conv.plain.words && row >= top - radius && row <= bottom + radius) {
         plain_row(row, bits + (row - top + radius) * row_size);
@@ -244,17 +254,26 @@ struct WordBand : Outputs {
     }
   }
 
+  // As many blocks as have their weights in the nearest cache take a tile one after the other: its results then lie side
+  // by side.
   void compute(int b0, int b1) {
-    for (int block = b0; block < b1; ++block) {
-      const Block place = block_at(block);
+    constexpr int kCache = 24 * 1024;
+    const int bytes = (conv.plain.words + conv.difference.words) * kBlock * static_cast<int>(sizeof(uint64_t));
+    const int together = std::max(1, kCache / bytes);
+    for (; b0 < b1; b0 += together) {
+      const int last = std::min(b0 + together, b1);
       size_t first = 0;
       int y = y0, x = 0;
       const auto next = [&](int count) {
         first += count;
         for (x += count; x >= columns; x -= columns) ++y;
       };
-      for (; first + kWordTile <= pixels; next(kWordTile)) compute_tile<kWordTile>(first, y, x, block, place);
-      for (; first < pixels; next(1)) compute_tile<1>(first, y, x, block, place);
+      for (; first + kWordTile <= pixels; next(kWordTile)) {
+        for (int block = b0; block < last; ++block) compute_tile<kWordTile>(first, y, x, block, block_at(block));
+      }
+      for (; first < pixels; next(1)) {
+        for (int block = b0; block < last; ++block) compute_tile<1>(first, y, x, block, block_at(block));
+      }
     }
   }
 };

@@ -1,6 +1,7 @@
 // See test_packed.hpp.
 #include "test_packed.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "packed/network.hpp"
 #include "packed/packed.hpp"
 
 using namespace pixeldiff;
@@ -158,6 +160,78 @@ void check_float_conv(const Kernels& kernels) {
   }
 }
 
+float uniform() { return static_cast<float>(random_engine() >> 8) / static_cast<float>(1 << 23) - 1.0f; }
+
+std::vector<float> uniform_floats(size_t count) {
+  std::vector<float> values(count);
+  for (float& v : values) v = uniform();
+  return values;
+}
+
+std::unique_ptr<FloatConv> random_float(int inputs, int outputs, int size, int stride, const Kernels& kernels) {
+  const auto weight = uniform_floats(static_cast<size_t>(outputs) * inputs * size * size);
+  const auto scale = uniform_floats(outputs), shift = uniform_floats(outputs);
+  return std::make_unique<FloatConv>(inputs, outputs, size, stride, weight.data(), scale.data(), shift.data(), kernels);
+}
+
+std::unique_ptr<BinaryConv> random_binary(int inputs, int outputs, int stride, const Kernels& kernels) {
+  const int differing = below(inputs);
+  std::vector<PixelPair> pairs;
+  for (int i = 0; differing && i < 8; ++i) pairs.push_back({below(3) - 1, below(3) - 1, 0, 0});
+  std::vector<uint8_t> plain(static_cast<size_t>(outputs) * (inputs - differing) * 9);
+  std::vector<uint8_t> difference(static_cast<size_t>(outputs) * differing * pairs.size());
+  for (auto* signs : {&plain, &difference}) {
+    for (auto& sign : *signs) sign = static_cast<uint8_t>(below(2));
+  }
+  auto conv = std::make_unique<BinaryConv>(inputs, outputs, 3, stride, pairs, differing, plain.data(),
+                                           difference.data(), kernels);
+  const auto a = uniform_floats(outputs), b = uniform_floats(outputs), c = uniform_floats(outputs);
+  conv->set_norms(a.data(), b.data(), c.data(), a.data());
+  conv->add_activation(b.data(), c.data(), a.data());
+  return conv;
+}
+
+// Stem, pooling, every kind of shortcut, a linear layer: as the layers alone, whatever the threads and the batch.
+void check_network(const Kernels& kernels) {
+  const int inputs = 1 + below(4), width = 2 * (1 + below(40)), count = 1 + below(4);
+  const MapShape in{1 + below(30), 1 + below(30), inputs};
+  const auto stem = random_float(inputs, width, 3, 2, kernels), linear = random_float(3 * width, 5, 1, 1, kernels);
+  const auto same = random_binary(width, width, 1, kernels), wider = random_binary(width, 2 * width, 2, kernels);
+  const auto joined = random_binary(2 * width, 3 * width, 1, kernels);
+  const auto projection = random_float(width, 2 * width, 1, 1, kernels);
+  PackedNetwork network;
+  network.add(*stem);
+  network.add_max_pool();
+  network.add(*same, {});
+  network.add(*wider, {projection.get(), 0, 0, false});
+  network.add(*joined, {nullptr, 1, 2, false});
+  network.add_mean(*linear);
+  const auto x = uniform_floats(count * in.floats());
+  std::vector<float> expected;
+  for (int n = 0; n < count; ++n) {
+    std::vector<float> map(x.begin() + n * in.floats(), x.begin() + (n + 1) * in.floats());
+    MapShape shape = in;
+    for (int i = 0; i < network.layers(); ++i) {
+      const MapShape after = network.shape(shape, i, i + 1);
+      std::vector<float> next(after.floats());
+      network.run(map.data(), 1, shape, next.data(), 1, i, i + 1);
+      map = next;
+      shape = after;
+    }
+    expected.insert(expected.end(), map.begin(), map.end());
+  }
+  for (const int threads : {1, 2, 3}) {
+    Buffer<float> y(expected.size());
+    network.run(x.data(), count, in, y.data.get(), threads, 0, network.layers());
+    check(std::equal(expected.begin(), expected.end(), y.data.get()), kernels.name, "a network is its layers");
+  }
+  Buffer<float> pooled(static_cast<size_t>(steps(in.height, 2)) * steps(in.width, 2) * inputs), y(pooled.size);
+  average_pool(x.data(), {1, in.height, in.width}, inputs, pooled.data.get(), 1);
+  kernels.average_row(x.data(), {1, in.height, in.width}, inputs, 0, y.data.get());
+  check(std::equal(y.data.get(), y.data.get() + steps(in.width, 2) * inputs, pooled.data.get()), kernels.name,
+        "all sets pool alike");
+}
+
 }  // namespace
 
 void test_packed() {
@@ -165,6 +239,7 @@ void test_packed() {
     for (int round = 0; round < 60; ++round) {
       check_case(random_case(), *kernels, 1 + below(3));
       check_float_conv(*kernels);
+      check_network(*kernels);
     }
     std::printf("packed kernels, %s: as defined\n", kernels->name);
   }
