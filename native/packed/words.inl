@@ -193,20 +193,22 @@ struct WordBand : Outputs {
   template <int kPixels>
   void count_mismatches(const uint64_t* patches, const BranchWeights& weights, int block, Count (*sums)[kBlock]) const {
     Word8 total[kPixels][kBlockVectors];
-    for (auto& row : total) {
-      for (Word8& sum : row) sum = _mm512_setzero_si512();
-    }
     const auto* line = weights.lines.data() + static_cast<size_t>(block) * weights.words * kBlockVectors;
-    for (int k = 0; k < weights.words; ++k, patches += plane, line += kBlockVectors) {
+    const auto add_word = [&](auto first) {
       Word8 bits[kPixels];
       for (int p = 0; p < kPixels; ++p) bits[p] = _mm512_set1_epi64(static_cast<long long>(patches[p]));
       for (int v = 0; v < kBlockVectors; ++v) {
         const Word8 weight = _mm512_load_si512(line[v].bytes);
         for (int p = 0; p < kPixels; ++p) {
-          total[p][v] = _mm512_add_epi64(total[p][v], _mm512_popcnt_epi64(_mm512_xor_si512(weight, bits[p])));
+          const Word8 count = _mm512_popcnt_epi64(_mm512_xor_si512(weight, bits[p]));
+          total[p][v] = first ? count : _mm512_add_epi64(total[p][v], count);
         }
       }
-    }
+      patches += plane;
+      line += kBlockVectors;
+    };
+    add_word(std::true_type());
+    for (int k = 1; k < weights.words; ++k) add_word(std::false_type());
     for (int p = 0; p < kPixels; ++p) {
       for (int v = 0; v < kBlockVectors; v += 2) {  // the sums of even and of odd outputs, one beside the other
         const Word8 both = _mm512_mask_shuffle_epi32(total[p][v], 0xaaaa, total[p][v + 1], _MM_PERM_CCAA);
