@@ -6,7 +6,8 @@ Layers: 3x3, stride 1, C -> C. Ours take floats and give floats: signs or differ
 RPReLU, shortcut, repacked signs. The others do less: ONNX Runtime and torch a bare float32 convolution, OpenVINO the
 sign and its BinaryConvolution. Baselines run in turns, in short blocks with a pause, so that other load and threads
 that still spin meet all of them alike. Ratios are of the best times; medians are listed beside them. Bi-PDC against
-vanilla is the median ratio of neighboring calls.
+vanilla is the median ratio of neighboring calls. A layer's share of the peak is against what the best instruction
+set counts in registers, on as many cores as there are threads.
 
 Networks: 224x224, one image. "twin" is the float32 network of the same topology (every binary layer a float
 convolution with one batch norm), "float_resnet18" the ordinary float ResNet-18.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -148,7 +150,7 @@ def openvino_layer(channels: int, side: int, threads: int) -> Contender | None:
     return lambda: request.infer({0: array}, share_inputs=True)
 
 
-def layer_contenders(channels: int, side: int, threads: int, folder: Path) -> dict[str, Contender]:
+def layer_baselines(channels: int, side: int, threads: int, folder: Path) -> dict[str, Contender]:
     conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
     x = torch.randn(1, channels, side, side)
     baselines = {
@@ -161,10 +163,23 @@ def layer_contenders(channels: int, side: int, threads: int, folder: Path) -> di
     return baselines if openvino is None else baselines | {"openvino_binary": openvino}
 
 
+def measure_peaks() -> dict[str, float]:
+    """Measure billions of binary multiply-adds per second of one core, for each instruction set."""
+    peaks = {}
+    before = os.environ.get("PIXELDIFF_ISA")
+    for name in _native.instruction_sets():
+        os.environ["PIXELDIFF_ISA"] = name
+        peaks[name] = round(_native.binary_peak(), 1)
+    del os.environ["PIXELDIFF_ISA"]
+    if before is not None:
+        os.environ["PIXELDIFF_ISA"] = before
+    return peaks
+
+
 def measure_layers(report: dict[str, Any], threads: int, blocks: int) -> None:
     for channels, side in SHAPES:
         with tempfile.TemporaryDirectory() as folder:
-            baselines = layer_contenders(channels, side, threads, Path(folder))
+            baselines = layer_baselines(channels, side, threads, Path(folder))
             times = race(baselines, blocks, 10)
         key = f"layer_{channels}_{side}"
         best = {name: own["best_ms"] for name, own in times.items()}
@@ -173,7 +188,9 @@ def measure_layers(report: dict[str, Any], threads: int, blocks: int) -> None:
             if other in best:
                 report[f"{key}_speedup_{other.partition('_')[0]}"] = round(best[other] / best["packed"], 2)
         report[f"{key}_bipdc_ratio"] = round(ratio(baselines["packed_bipdc"], baselines["packed"], 50 * blocks), 3)
-        report[f"{key}_gmacs_per_second"] = round(9 * channels**2 * side**2 / best["packed"] / 1e6, 1)
+        speed = 9 * channels**2 * side**2 / best["packed"] / 1e6
+        report[f"{key}_gmacs_per_second"] = round(speed, 1)
+        report[f"{key}_share_of_peak"] = round(speed / threads / max(report["peaks"].values()), 3)
 
 
 # --- networks ----------------------------------------------------------------------------------------------------
@@ -278,7 +295,7 @@ def main() -> None:
         "torch": torch.__version__,
         "instruction_set": _native.instruction_sets()[0],
     }
-    report: dict[str, Any] = {"machine": described, "layers": {}, "networks": {}}
+    report: dict[str, Any] = {"machine": described, "peaks": measure_peaks(), "layers": {}, "networks": {}}
     measure_layers(report, options.threads, 5 if options.quick else 20)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("resnet18_bipdc",) if options.quick else NETWORKS:

@@ -61,7 +61,7 @@ bool supported() {
 
 const Kernels avx2_kernels = {
     "avx2",           supported,       Avx2::bytes,      pack_signs_here, difference_row_here,
-    binary_band_here, float_band_here, average_row_here, max_row_here,
+    binary_band_here, float_band_here, average_row_here, max_row_here,    count_here,
 };
 
 }  // namespace pixeldiff

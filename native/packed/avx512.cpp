@@ -68,7 +68,7 @@ bool supported() {
 
 const Kernels avx512_kernels = {
     "avx512",         supported,       Avx512::bytes,    pack_signs_here, difference_row_here,
-    binary_band_here, float_band_here, average_row_here, max_row_here,
+    binary_band_here, float_band_here, average_row_here, max_row_here,    count_here,
 };
 
 }  // namespace pixeldiff

@@ -84,7 +84,7 @@ bool supported() { return true; }
 
 const Kernels neon_kernels = {
     "neon",           supported,       Neon::bytes,      pack_signs_here, difference_row_here,
-    binary_band_here, float_band_here, average_row_here, max_row_here,
+    binary_band_here, float_band_here, average_row_here, max_row_here,    count_here,
 };
 
 }  // namespace pixeldiff

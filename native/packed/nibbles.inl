@@ -179,3 +179,19 @@ void binary_band_here(const BinaryConv& conv, const BinaryCall& call, int n, int
   band.prepare();
   band.compute(b0, b1);
 }
+
+double count_here(int rounds) {
+  constexpr int kNibbles = kMostNibbles;
+  const std::vector<BranchWeights::Line> lines(2 * kNibbles);
+  const std::vector<uint16_t> entries(kNibbles, 16 * (5 + 10 * (kOutside + 1)));
+  const Run run{0, kNibbles};
+  const uint8_t* weights[2] = {lines[0].bytes, lines[kNibbles].bytes};
+  alignas(64) Count sums[2][kPairSums];
+  Count* targets[2] = {sums[0], sums[1]};
+  double total = 0;
+  for (int i = 0; i < rounds; ++i) {
+    Isa::accumulate<2>(pair_tables(), entries.data(), &run, &run + 1, weights, true, targets);
+    total += sums[0][0];
+  }
+  return total > 0 ? 4.0 * kNibbles * 2 * kPairSums * rounds : 0;
+}

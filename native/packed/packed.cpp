@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <stdexcept>
 
 #include "threads.hpp"
@@ -106,6 +107,17 @@ const Kernels& choose_kernels() {
     names += names.empty() ? kernels->name : std::string(", ") + kernels->name;
   }
   throw std::invalid_argument("PIXELDIFF_ISA is '" + std::string(wanted) + "'; this machine has " + names);
+}
+
+double binary_peak(const Kernels& kernels) {
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const std::clock_t start = std::clock();
+    const double count = kernels.count(20000);
+    best =
+        std::max(best, count * CLOCKS_PER_SEC / static_cast<double>(std::max<std::clock_t>(1, std::clock() - start)));
+  }
+  return best;
 }
 
 BinaryConv::BinaryConv(int in_channels, int out_channels, int kernel_size, int stride, std::vector<PixelPair> pairs,

@@ -169,6 +169,9 @@ struct Kernels {
   // One row of average_pool, of an image; and of max_pool, of two or three rows.
   void (*average_row)(const float* image, MapSize size, int channels, int y, float* out);
   void (*max_row)(const float* const* rows, int count, int width, int channels, float* out);
+  // Counts mismatches of a few pixels with a block of outputs, near at hand, so many times; returns how many binary
+  // multiply-adds that is. For measuring what a core can do.
+  double (*count)(int rounds);
 };
 
 extern const Kernels portable_kernels;
@@ -181,6 +184,8 @@ extern const Kernels neon_kernels;
 std::vector<const Kernels*> available_kernels();
 // The one named by PIXELDIFF_ISA, or the best. Throws std::invalid_argument for a name that is not available.
 const Kernels& choose_kernels();
+// What a core can do with them: binary multiply-adds per second, by CPU time.
+double binary_peak(const Kernels& kernels);
 
 // 16-byte tables of entries, (kOutside + 1)^2 of them: table of codes (a, b) at entry 16 * (a + 17 * b).
 const uint8_t* pair_tables();

@@ -86,8 +86,8 @@ bool supported() { return true; }
 }  // namespace
 
 const Kernels portable_kernels = {
-    "portable",       supported,    1, pack_signs_here, difference_row_here, binary_band_here, float_band_here,
-    average_row_here, max_row_here,
+    "portable",       supported,    1,          pack_signs_here, difference_row_here, binary_band_here, float_band_here,
+    average_row_here, max_row_here, count_here,
 };
 
 }  // namespace pixeldiff

@@ -55,6 +55,37 @@ class Joined {
   int used_ = 0;
 };
 
+// --- counting --------------------------------------------------------------------------------------------------------
+
+// Mismatches of some pixels, whose words lie `plane` apart, with a block of outputs.
+template <int kPixels>
+void count_mismatches(const uint64_t* patches, size_t plane, const BranchWeights& weights, int block,
+                      Count (*sums)[kBlock]) {
+  Word8 total[kPixels][kBlockVectors];
+  const auto* line = weights.lines.data() + static_cast<size_t>(block) * weights.words * kBlockVectors;
+  const auto add_word = [&](auto first) {
+    Word8 bits[kPixels];
+    for (int p = 0; p < kPixels; ++p) bits[p] = _mm512_set1_epi64(static_cast<long long>(patches[p]));
+    for (int v = 0; v < kBlockVectors; ++v) {
+      const Word8 weight = _mm512_load_si512(line[v].bytes);
+      for (int p = 0; p < kPixels; ++p) {
+        const Word8 count = _mm512_popcnt_epi64(_mm512_xor_si512(weight, bits[p]));
+        total[p][v] = first ? count : _mm512_add_epi64(total[p][v], count);
+      }
+    }
+    patches += plane;
+    line += kBlockVectors;
+  };
+  add_word(std::true_type());
+  for (int k = 1; k < weights.words; ++k) add_word(std::false_type());
+  for (int p = 0; p < kPixels; ++p) {
+    for (int v = 0; v < kBlockVectors; v += 2) {  // the sums of even and of odd outputs, one beside the other
+      const Word8 both = _mm512_mask_shuffle_epi32(total[p][v], 0xaaaa, total[p][v + 1], _MM_PERM_CCAA);
+      _mm512_store_si512(sums[p] + 8 * v, both);
+    }
+  }
+}
+
 struct WordBand : Outputs {
   Scratch& scratch;
   size_t pixels, plane;  // of the band; words from one word of a patch to the next
@@ -188,35 +219,6 @@ struct WordBand : Outputs {
     }
   }
 
-  // --- counting ---
-
-  template <int kPixels>
-  void count_mismatches(const uint64_t* patches, const BranchWeights& weights, int block, Count (*sums)[kBlock]) const {
-    Word8 total[kPixels][kBlockVectors];
-    const auto* line = weights.lines.data() + static_cast<size_t>(block) * weights.words * kBlockVectors;
-    const auto add_word = [&](auto first) {
-      Word8 bits[kPixels];
-      for (int p = 0; p < kPixels; ++p) bits[p] = _mm512_set1_epi64(static_cast<long long>(patches[p]));
-      for (int v = 0; v < kBlockVectors; ++v) {
-        const Word8 weight = _mm512_load_si512(line[v].bytes);
-        for (int p = 0; p < kPixels; ++p) {
-          const Word8 count = _mm512_popcnt_epi64(_mm512_xor_si512(weight, bits[p]));
-          total[p][v] = first ? count : _mm512_add_epi64(total[p][v], count);
-        }
-      }
-      patches += plane;
-      line += kBlockVectors;
-    };
-    add_word(std::true_type());
-    for (int k = 1; k < weights.words; ++k) add_word(std::false_type());
-    for (int p = 0; p < kPixels; ++p) {
-      for (int v = 0; v < kBlockVectors; v += 2) {  // the sums of even and of odd outputs, one beside the other
-        const Word8 both = _mm512_mask_shuffle_epi32(total[p][v], 0xaaaa, total[p][v + 1], _MM_PERM_CCAA);
-        _mm512_store_si512(sums[p] + 8 * v, both);
-      }
-    }
-  }
-
   // Takes off what weights outside the map have counted: bits there are 0.
   void correct_border(int top, int left, int block, Count* sums) const {
     const int size = conv.kernel_size;
@@ -234,9 +236,10 @@ struct WordBand : Outputs {
   void compute_tile(size_t first, int y, int x, int block, const Block& place) {
     fetch((static_cast<size_t>(n) * height + y0) * columns + first, kPixels, place);
     if (conv.difference.words) {
-      count_mismatches<kPixels>(scratch.difference.data() + first, conv.difference, block, scratch.sums[0]);
+      count_mismatches<kPixels>(scratch.difference.data() + first, plane, conv.difference, block, scratch.sums[0]);
     }
-    if (conv.plain.words) count_mismatches<kPixels>(scratch.plain.data() + first, conv.plain, block, scratch.sums[1]);
+    if (conv.plain.words)
+      count_mismatches<kPixels>(scratch.plain.data() + first, plane, conv.plain, block, scratch.sums[1]);
     const size_t pixel = (static_cast<size_t>(n) * height + y0) * columns + first;
     const Count *difference = scratch.sums[0][0], *plain = scratch.sums[1][0];
     const int size = conv.kernel_size, radius = size / 2;
@@ -285,4 +288,19 @@ void binary_band_here(const BinaryConv& conv, const BinaryCall& call, int n, int
   WordBand band(Outputs(conv, call, n, y0, y1), scratch);
   band.prepare();
   band.compute(b0, b1);
+}
+
+double count_here(int rounds) {
+  constexpr int kWords = 36;  // 256 channels, 3x3
+  BranchWeights weights;
+  weights.words = kWords;
+  weights.lines.assign(kWords * kBlockVectors, {});
+  const std::vector<uint64_t> patches(kWords * kWordTile, 0x0123456789abcdef);
+  alignas(64) Count sums[kWordTile][kBlock];
+  double total = 0;
+  for (int i = 0; i < rounds; ++i) {
+    count_mismatches<kWordTile>(patches.data(), kWordTile, weights, 0, sums);
+    total += sums[0][0];
+  }
+  return total > 0 ? 64.0 * kWords * kBlock * kWordTile * rounds : 0;
 }

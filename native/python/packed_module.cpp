@@ -231,6 +231,9 @@ std::vector<std::string> instruction_sets() {
 
 void bind_packed(nb::module_& m) {
   m.def("instruction_sets", &instruction_sets, "What the packed kernels can use here, best first.");
+  m.def(
+      "binary_peak", [] { return binary_peak(choose_kernels()) / 1e9; },
+      "Billions of binary multiply-adds per second of a core.");
   m.def("pack_signs", &sign_bits, "x"_a, "Bit c % 64 of word c // 64 is x[..., c] >= 0; (N, H, W, C) float32.");
   m.def("average_pool", &pool<average_pool>, "x"_a, "threads"_a = 0, "2x2 / 2; windows are cut at odd sides.");
   m.def("max_pool", &pool<max_pool>, "x"_a, "threads"_a = 0, "3x3 / 2, padding 1.");
