@@ -191,6 +191,7 @@ double count_here(int rounds) {
   double total = 0;
   for (int i = 0; i < rounds; ++i) {
     Isa::accumulate<2>(pair_tables(), entries.data(), &run, &run + 1, weights, true, targets);
+    asm volatile("" : : "r"(sums) : "memory");  // or the rounds might be found to be all the same
     total += sums[0][0];
   }
   return total > 0 ? 4.0 * kNibbles * 2 * kPairSums * rounds : 0;

@@ -300,6 +300,7 @@ double count_here(int rounds) {
   double total = 0;
   for (int i = 0; i < rounds; ++i) {
     count_mismatches<kWordTile>(patches.data(), kWordTile, weights, 0, sums);
+    asm volatile("" : : "r"(sums) : "memory");  // or the rounds might be found to be all the same
     total += sums[0][0];
   }
   return total > 0 ? 64.0 * kWords * kBlock * kWordTile * rounds : 0;
