@@ -3,11 +3,11 @@
 python benchmarks/packed.py [--quick] [--threads N] --json FILE
 
 Layers: 3x3, stride 1, C -> C. Ours are one of four in a row, as in a network: signs or differences packed, sums, two
-batch norms, RPReLU, shortcut, repacked signs. The others do less: ONNX Runtime and torch a bare float32 convolution, OpenVINO the
-sign and its BinaryConvolution. Baselines run in turns, in short blocks with a pause, so that other load and threads
-that still spin meet all of them alike. Ratios are of the best times; medians are listed beside them. Bi-PDC against
-vanilla is the median ratio of neighboring calls. A layer's share of the peak is against what the best instruction
-set counts in registers, on as many cores as there are threads.
+batch norms, RPReLU, shortcut, repacked signs. The others do less: ONNX Runtime and torch a bare float32 convolution,
+OpenVINO the sign and its BinaryConvolution. Baselines run in turns, in short blocks with a pause, so that other load
+and threads that still spin meet all of them alike. Ratios are of the best times; medians are listed beside them. Bi-PDC
+against vanilla is the median ratio of neighboring calls. A layer's share of the peak is against what the best
+instruction set counts in registers, on as many cores as there are threads.
 
 Networks: 224x224, one image. "twin" is the float32 network of the same topology (every binary layer a float
 convolution with one batch norm), "float_resnet18" the ordinary float ResNet-18.
@@ -57,7 +57,7 @@ def race(baselines: dict[str, Contender], blocks: int, per_block: int) -> dict[s
     times: dict[str, list[float]] = {name: [] for name in baselines}
     for _ in range(blocks):
         for name, run in baselines.items():
-            time.sleep(0.003)  # threads of the one before stop spinning
+            time.sleep(0.01)  # threads of the one before stop spinning
             run()
             for _ in range(per_block):
                 start = time.perf_counter()
