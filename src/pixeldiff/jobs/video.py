@@ -50,7 +50,7 @@ class Clip:
     frames: int = 0
     damaged: int = 0  # corrupt frames, left out or decoded in part
     size: tuple[int, int] = (0, 0)  # height, width
-    seen: tuple[int, int] | None = None  # by the network
+    input_size: tuple[int, int] | None = None  # height and width at which the network ran
     audio: str = "none"  # none, copied, or left out (the new file's kind cannot hold it)
     seconds: float = 0.0
     stopped: bool = False  # by Ctrl-C; the file holds the frames that were ready
@@ -62,7 +62,7 @@ class Clip:
         return {
             "height": height,
             "width": width,
-            "input_size": self.seen or self.size,
+            "input_size": self.input_size or self.size,
             "frames": self.frames,
             "damaged": self.damaged,
             "audio": self.audio,
@@ -251,7 +251,7 @@ def detect_video(
         smoothed = _Smoothed(network, look, drawing, smoothing)
         work, finish = smoothed.detect, smoothed.draw
     clip = rewrite_video(source, target, work, finish, streams, progress, note)
-    clip.seen = input_size(clip.size, look.max_size)
+    clip.input_size = input_size(clip.size, look.max_size)
     return clip
 
 
