@@ -38,7 +38,7 @@ from pixeldiff.models.hub import from_pretrained
 from pixeldiff.models.pidinet import PiDiNet, PiDiNetConfig
 from pixeldiff.training import recipe
 from pixeldiff.training.recipe_file import read_file
-from pixeldiff.training.tasks.edge_sources import Source, list_pairs, read_label_shares, read_pseudo_label
+from pixeldiff.training.tasks.edge_sources import Source, list_pairs, read_fractions, read_pseudo_label
 from pixeldiff.weights.description import normalization
 from pixeldiff.weights.graph_file import read_properties
 from tests.fuzz import mutate
@@ -101,7 +101,7 @@ def _images() -> dict[str, Format]:
     found = {
         n: Format(f"case.{n}", files, (image.read, image.read_stored, image.read_indices)) for n, files in seeds.items()
     }
-    readers = (image.read, maps.read_map, edges.read_mask, read_label_shares, read_pseudo_label)
+    readers = (image.read, maps.read_map, edges.read_mask, read_fractions, read_pseudo_label)
     png = (*_saved("PNG", "RGB", "RGBA", "L", "LA", "P", "1", "I;16"), *_saved("PNG", "RGB", exif=exif, **animated))
     return found | {"png": Format("case.png", png, readers, mutate.png, 40)}
 
@@ -137,7 +137,7 @@ def _matlab() -> dict[str, Format]:
             files.append(io.BytesIO())
             savemat(files[-1], content, do_compression=compressed)
     seeds = tuple(file.getvalue() for file in files)
-    return {"mat": Format("case.mat", seeds, (maps.read_map, edges.read_bsds, read_label_shares), mutate.mat, 60)}
+    return {"mat": Format("case.mat", seeds, (maps.read_map, edges.read_bsds, read_fractions), mutate.mat, 60)}
 
 
 def _texts() -> dict[str, Format]:

@@ -16,7 +16,7 @@ from pixeldiff.models.saving import read_metadata
 from pixeldiff.training import loop
 from pixeldiff.training.loop import train
 from pixeldiff.training.recipe import read_recipe
-from pixeldiff.training.recipe_file import read_file
+from pixeldiff.training.recipe_file import read_file, tomllib
 from pixeldiff.training.stages import plan
 from pixeldiff.weights import sha256
 from tests.training.small_run import assert_same_weights, recipe_text, stop_after
@@ -211,6 +211,13 @@ def test_recipes_are_listed_with_their_numbers(capsys: pytest.CaptureFixture[str
     listed(capsys, "edges/tiny", "--json", str(tmp_path / "tiny.json"))
     (row,) = json.loads((tmp_path / "tiny.json").read_text())["results"]
     assert row["stages"][0]["table"]["optimizer"] == {"lr": 0.004}
+
+
+@pytest.mark.parametrize("name", ["edges/tiny", "edges/patterns", "edges/bsds500"])
+def test_resolved_recipes_are_toml(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = read_file(name)
+    tables = list({**file.variants, **file.stages}.values()) or [file.shared]
+    assert [tomllib.loads(text) for text in listed(capsys, name, "--resolved").split("\n\n")] == tables
 
 
 def test_listing_needs_no_torch() -> None:

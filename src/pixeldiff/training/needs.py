@@ -55,10 +55,10 @@ def place_of(name: str, out: Path) -> Path:
     return out / NEEDS / name.removesuffix(".toml").lstrip("./").replace(":", "")
 
 
-def weights_of(reference: str, own: Path, out: Path) -> str:
-    """Return the weights that a reference names: of a stage in `own`, of a recipe below `out`, or as they are."""
+def weights_of(reference: str, stages: Path, out: Path) -> str:
+    """Return the weights that a reference names: of a stage in `stages`, of a recipe below `out`, or as they are."""
     if reference.startswith(":"):
-        return str(own / reference[1:] / LAST)
+        return str(stages / reference[1:] / LAST)
     named = recipe_of(reference)
     if named is None:
         return reference
@@ -70,15 +70,15 @@ def weights_of(reference: str, own: Path, out: Path) -> str:
     return str(place_of(name, out) / part / LAST)
 
 
-def resolved(recipe: Recipe, own: Path, out: Path) -> Recipe:
-    """Return the recipe with files in place of what it names as needed; `own` is the folder of its stages."""
+def resolved(recipe: Recipe, stages: Path, out: Path) -> Recipe:
+    """Return the recipe with files in place of what it names as needed; `stages` is the folder of its stages."""
     data, loss = recipe.data, recipe.loss
     if teacher := getattr(loss, "teacher", ""):
-        loss = dataclasses.replace(loss, teacher=weights_of(teacher, own, out))
+        loss = dataclasses.replace(loss, teacher=weights_of(teacher, stages, out))
     if _taught(recipe):
-        sources = tuple(dataclasses.replace(s, teacher=weights_of(s.teacher, own, out)) for s in data.sources)
+        sources = tuple(dataclasses.replace(s, teacher=weights_of(s.teacher, stages, out)) for s in data.sources)
         data = dataclasses.replace(data, sources=sources)
-    return dataclasses.replace(recipe, init_from=weights_of(recipe.init_from, own, out), data=data, loss=loss)
+    return dataclasses.replace(recipe, init_from=weights_of(recipe.init_from, stages, out), data=data, loss=loss)
 
 
 def without_maps(recipe: Recipe) -> Recipe | None:

@@ -37,7 +37,7 @@ def _steps(file: RecipeFile, out: Path, variant: str = "", stage: str = "", chan
     return stages[max(begun, default=0) :]
 
 
-def _with_needs(steps: Plan, own: Path, out: Path, chain: tuple[str, ...]) -> Plan:
+def _with_needs(steps: Plan, stages: Path, out: Path, chain: tuple[str, ...]) -> Plan:
     """Put the recipes that the steps need before them, each once."""
     ordered: dict[Path, Recipe] = {}
     for folder, recipe in steps:
@@ -46,7 +46,7 @@ def _with_needs(steps: Plan, own: Path, out: Path, chain: tuple[str, ...]) -> Pl
                 raise InputError(f"recipe {name} needs itself: {' needs '.join((*chain, name))}")
             place = place_of(name, out)
             ordered = dict(_with_needs(_until(name, part, place), place, out, (*chain, name))) | ordered
-        ordered[folder] = resolved(recipe, own, out)
+        ordered[folder] = resolved(recipe, stages, out)
     return list(ordered.items())
 
 

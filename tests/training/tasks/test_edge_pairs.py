@@ -14,7 +14,7 @@ from pixeldiff.data.edges import READERS
 from pixeldiff.data.lists import find_root
 from pixeldiff.errors import InputError, UserError
 from pixeldiff.training.tasks.edge_pairs import Augment, EdgePairs, inscribed, recolor, warp
-from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, Source, list_pairs, read_label_shares, read_pair
+from pixeldiff.training.tasks.edge_sources import IGNORED, Pair, Source, list_pairs, read_fractions, read_pair
 from pixeldiff.training.tasks.images import normalize
 
 
@@ -69,7 +69,7 @@ def test_layouts(tmp_path: Path, rng: np.random.Generator) -> None:
     write_mat(tmp_path / "groundTruth/val/3.mat", [np.eye(21, 33), np.ones((21, 33)), np.zeros((21, 33))])
     (raw,) = list_pairs(tmp_path, Source("bsds500", split="val"))
     expected = np.rint(255 / 3 * (1 + np.eye(21, 33))).astype(np.uint8)
-    assert np.array_equal(read_label_shares(raw.label), expected)
+    assert np.array_equal(read_fractions(raw.label), expected)
 
     spaced = write_pair(tmp_path, "my photos/b c.jpg", "my edges/b c.png", rng)
     (tmp_path / "tabs.lst").write_text("my photos/b c.jpg\tmy edges/b c.png\n")
@@ -93,7 +93,7 @@ def test_relative_roots(tmp_path: Path, rng: np.random.Generator, monkeypatch: p
 def test_labels_of_other_kinds(tmp_path: Path, rng: np.random.Generator) -> None:
     values = rng.integers(0, 256, (5, 6, 3), dtype=np.uint8)
     Image.fromarray(values).save(tmp_path / "rgb.png")
-    assert np.array_equal(read_label_shares(tmp_path / "rgb.png"), values[..., 0])
+    assert np.array_equal(read_fractions(tmp_path / "rgb.png"), values[..., 0])
     mask = rng.random((5, 6)) > 0.5
     Image.fromarray(mask.astype(np.uint8)).save(tmp_path / "mask.png")
     Image.fromarray(mask).save(tmp_path / "bit.png")
@@ -102,7 +102,7 @@ def test_labels_of_other_kinds(tmp_path: Path, rng: np.random.Generator) -> None
     Image.fromarray(see_through.astype(np.uint8)).save(tmp_path / "see-through.png")
     Image.fromarray(np.where(mask, 65535, 0).astype(np.uint16)).save(tmp_path / "deep.png")
     for name in ("mask.png", "bit.png", "gray-alpha.png", "see-through.png", "deep.png"):
-        assert np.array_equal(read_label_shares(tmp_path / name), mask * 255), name
+        assert np.array_equal(read_fractions(tmp_path / name), mask * 255), name
 
 
 def test_real_bsds500(data: Path) -> None:
@@ -311,7 +311,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     for name in ("a.png", "a.mat"):
         (tmp_path / name).write_bytes(b"nonsense")
         with pytest.raises(UserError, match=name):
-            read_label_shares(tmp_path / name)
+            read_fractions(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def _list_pair(line: str, where: str) -> Pair:
     )
 
 
-def read_label_shares(path: Path) -> NDArray[np.uint8]:
+def read_fractions(path: Path) -> NDArray[np.uint8]:
     """Read the fraction of annotators as uint8 (H, W): from a BSDS500 .mat file, or channel 0 of an image."""
     return np.array(EdgeLabels((path,)).fraction())
 
@@ -277,10 +277,10 @@ def outlines(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return label
 
 
-def blended(shares: NDArray[np.uint8], strengths: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def blended(annotations: NDArray[np.uint8], strengths: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Blend annotations with the map of a teacher; no level is IGNORED."""
     alpha, beta = BALANCE * (1 - NEGATIVES), NEGATIVES
-    y, q = shares / 255, strengths / 255
+    y, q = annotations / 255, strengths / 255
     r = q * alpha / (q * alpha + (1 - q) * beta)
     r = np.where((y > 0) & (y < ETA), r, (r + (y >= ETA)) / 2)
     levels = np.rint(255 * r * beta / (r * beta + (1 - r) * alpha)).astype(np.uint8)
@@ -291,15 +291,15 @@ def read_label(pair: Pair) -> NDArray[np.uint8]:
     """Read the label of a pair, uint8 (H, W)."""
     if pair.kind == "pseudo":
         return read_pseudo_label(pair.label)
-    shares = read_outlines(pair.label) if pair.kind == "outlines" else read_label_shares(pair.label)
+    annotations = read_outlines(pair.label) if pair.kind == "outlines" else read_fractions(pair.label)
     if pair.teacher is None:
-        return shares
+        return annotations
     strengths = read_pseudo_label(pair.teacher)
-    if shares.shape != strengths.shape:
+    if annotations.shape != strengths.shape:
         raise InputError(
             f"{pair.label} and the map {pair.teacher} differ in size; write the maps of these images again"
         )
-    return blended(shares, strengths)
+    return blended(annotations, strengths)
 
 
 def read_pair(pair: Pair) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -169,7 +169,7 @@ def random_window(
     wide, high = size[1] / (scale * shape), size[0] / (scale / shape)
     # A window larger than the image covers all of it, another lies within.
     left, top = (
-        rng.uniform(min(0.0, own - part), max(0.0, own - part)) for own, part in ((image[1], wide), (image[0], high))
+        rng.uniform(min(0.0, side - part), max(0.0, side - part)) for side, part in ((image[1], wide), (image[0], high))
     )
     return left, top, left + wide, top + high
 

@@ -1,4 +1,4 @@
-"""Boxes: detectors on full images, and before that their body as a classifier on the objects' own crops.
+"""Objects: detectors on full images, and before that their body as a classifier on crops of the objects.
 
 A point of the maps belongs to an object if it lies within RADIUS strides of the object's middle, inside of the box, on
 a level that the object's size fits (Tian et al. 2019; of several objects the smallest has it). Its class target is the
@@ -84,7 +84,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is scored while it trains: the images held out, or these sources."""
+    """What is scored during training: the held-out images, or these sources."""
 
     root: str = ""  # as data.root, which is the default
     sources: tuple[Source, ...] = ()
@@ -96,9 +96,9 @@ class Evaluate:
 
 
 def assign(sizes: list[Tensor], boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Which object each point belongs to, (N, points), -1 for none; `sizes` are maps of the levels. And the points."""
-    centers = torch.cat([points(own, stride) for own, stride in zip(sizes, STRIDES, strict=True)])
-    counts = [own.shape[2] * own.shape[3] for own in sizes]
+    """Return the object of each point, (N, points), -1 for none, and the points; `sizes` are maps of the levels."""
+    centers = torch.cat([points(level, stride) for level, stride in zip(sizes, STRIDES, strict=True)])
+    counts = [level.shape[2] * level.shape[3] for level in sizes]
     strides = torch.cat([torch.full((n,), float(s)) for n, s in zip(counts, STRIDES, strict=True)]).to(boxes.device)
     low, high = (
         torch.cat([torch.full((n,), side[k] * s) for n, side, s in zip(counts, LONG_SIDES, STRIDES, strict=True)])
@@ -118,7 +118,7 @@ def assign(sizes: list[Tensor], boxes: Tensor, labels: Tensor) -> tuple[Tensor, 
 
 
 def box_overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """IoU and generalized IoU (Rezatofighi et al. 2019) of boxes in pairs, (P, 4)."""
+    """Return IoU and generalized IoU (Rezatofighi et al. 2019) of boxes in pairs, (P, 4)."""
     inner = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0).prod(-1)
     hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(-1)
     union = (a[:, 2:] - a[:, :2]).prod(-1) + (b[:, 2:] - b[:, :2]).prod(-1) - inner
@@ -127,34 +127,34 @@ def box_overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def detection_loss(model: Detector, maps: list[Tensor], boxes: Tensor, labels: Tensor, box_weight: float) -> Tensor:
-    """The loss above, of a batch."""
-    maps = [own.float() for own in maps]
-    logits, given = model.decode(maps)
+    """Return the loss above, of a batch."""
+    maps = [level.float() for level in maps]
+    logits, decoded = model.decode(maps)
     which, _ = assign(maps, boxes, labels)
     image, point = torch.nonzero(which >= 0, as_tuple=True)
-    found = which[image, point]
-    quality, generalized = box_overlaps(given[image, point], boxes[image, found])
+    assigned = which[image, point]
+    quality, generalized = box_overlaps(decoded[image, point], boxes[image, assigned])
     target = torch.zeros_like(logits)
-    target[image, point, labels[image, found]] = quality.detach()
+    target[image, point, labels[image, assigned]] = quality.detach()
     weight = (target - logits.detach().sigmoid()).square()
     classes = (weight * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum()
-    return (classes + box_weight * (1 - generalized).sum()) / max(1, len(found))
+    return (classes + box_weight * (1 - generalized).sum()) / max(1, len(assigned))
 
 
 def find_objects(model: Detector, image: np.ndarray, size: int, threshold: float) -> Detections:
-    """What a network finds in an RGB image, in its pixels; the same steps as without torch."""
-    seen, (along, down) = fit(image, size)
-    pixels = torch.tensor(seen).permute(2, 0, 1)[None].to(next(model.parameters()).device)
+    """Detect objects in an RGB image, in its pixels; the same steps as without torch."""
+    resized, (along, down) = fit(image, size)
+    pixels = torch.tensor(resized).permute(2, 0, 1)[None].to(next(model.parameters()).device)
     with torch.no_grad():
         logits, boxes = model.decode(model(normalize(pixels)))
-    found = choose(boxes[0].cpu().numpy(), logits[0].sigmoid().cpu().numpy(), threshold)
+    detections = choose(boxes[0].cpu().numpy(), logits[0].sigmoid().cpu().numpy(), threshold)
     height, width = image.shape[:2]
-    corners = found.boxes / np.array([along, down] * 2, np.float32)
-    return Detections(np.clip(corners, 0, np.array([width, height] * 2)), found.scores, found.labels)
+    corners = detections.boxes / np.array([along, down] * 2, np.float32)
+    return Detections(np.clip(corners, 0, np.array([width, height] * 2)), detections.scores, detections.labels)
 
 
 class Task:
-    """Boxes for the training loop; see TaskProtocol."""
+    """Objects for the training loop; see TaskProtocol."""
 
     def __init__(self, recipe: Any) -> None:
         self.data: Data = recipe.data
@@ -190,43 +190,46 @@ class Task:
         return detection_loss(model, out, boxes, labels, self.settings.box)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """VOC's mAP and COCO's AP on the images held out; of a classifier top-1 and top-5 on their objects."""
+        """Return VOC's mAP and COCO's AP on the held-out images; of a classifier top-1 and top-5 on their objects."""
         if not len(self.held_out):
             return {}
         if self.classifies:
             return self._accuracy(model)
         assert isinstance(model, Detector)
         matches = Matches(len(self.labels))
-        for own in self.held_out.images:
-            pixels = image.read8(own.image)
+        for labeled in self.held_out.images:
+            pixels = image.read8(labeled.image)
             matches.add(
-                find_objects(model, pixels, self.data.size, MIN_SCORE), GroundTruth(own.boxes, own.labels, own.ignored)
+                find_objects(model, pixels, self.data.size, MIN_SCORE),
+                GroundTruth(labeled.boxes, labeled.labels, labeled.ignored),
             )
         scores = matches.summary()
         return {"map50": scores.map50, "ap": scores.ap}
 
     def _accuracy(self, model: nn.Module) -> dict[str, float]:
         crops = ObjectCrops(self.held_out, 0)
-        logits, right = [], []
+        logits, truth = [], []
         for start in range(0, len(crops), 64):
-            some = [crops.plain(index) for index in range(start, min(start + 64, len(crops)))]
-            pixels = torch.stack([one for one, _ in some]).to(next(model.parameters()).device)
+            part = [crops.plain(index) for index in range(start, min(start + 64, len(crops)))]
+            pixels = torch.stack([crop for crop, _ in part]).to(next(model.parameters()).device)
             with torch.no_grad():
                 logits.append(model(normalize(pixels)).float().cpu().numpy())
-            right += [label for _, label in some]
-        return accuracy(np.concatenate(logits), np.array(right))
+            truth += [label for _, label in part]
+        return accuracy(np.concatenate(logits), np.array(truth))
 
     def preview(self, model: nn.Module) -> np.ndarray | None:
-        """Four images with what is found in them."""
+        """Draw four images with their detections."""
         if self.classifies:
             return None
         assert isinstance(model, Detector)
         drawn = []
-        for own in (self.held_out.images or self.learned)[:4]:
-            pixels = image.read8(own.image)
+        for labeled in (self.held_out.images or self.learned)[:4]:
+            pixels = image.read8(labeled.image)
             drawn.append(draw(pixels, find_objects(model, pixels, self.data.size, PREVIEWED), self.labels))
-        height = max(one.shape[0] for one in drawn)
-        return np.concatenate([np.pad(one, ((0, height - one.shape[0]), (0, 0), (0, 0))) for one in drawn], axis=1)
+        height = max(pixels.shape[0] for pixels in drawn)
+        return np.concatenate(
+            [np.pad(pixels, ((0, height - pixels.shape[0]), (0, 0), (0, 0))) for pixels in drawn], axis=1
+        )
 
 
 def _objects(root: str, sources: tuple[Source, ...], classes: tuple[str, ...]) -> Objects:
@@ -234,7 +237,7 @@ def _objects(root: str, sources: tuple[Source, ...], classes: tuple[str, ...]) -
 
 
 def _divided(images: tuple[LabeledImage, ...], every: int) -> tuple[tuple[LabeledImage, ...], tuple[LabeledImage, ...]]:
-    """Those held out, and the others."""
+    """Return the held-out images, and the others."""
     if not every:
         return (), images
-    return images[::every], tuple(one for place, one in enumerate(images) if place % every)
+    return images[::every], tuple(labeled for k, labeled in enumerate(images) if k % every)
