@@ -1,5 +1,6 @@
 """`pixeldiff eval edges|classes|...` as users type it."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from pixeldiff.metrics.classes import accuracy
 from pixeldiff.metrics.edges import evaluate_image, summarize
 from tests.data.test_cifar import write_cifar
 from tests.extras import optional
+
+NEEDS_MATPLOTLIB = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 
 torch = optional("torch")
 create_model = optional("pixeldiff.models").create_model
@@ -344,7 +347,7 @@ def test_a_float_classifier_is_explained(tmp_path, capsys):
     [
         (["-m", "bipdc-cifar100"], "--data-dir"),
         (["--data-dir", "."], "--model"),
-        (["--data-dir", ".", "-m", "bipdc-cifar100", "--plot", "pr.png"], "--plot"),
+        pytest.param(["--data-dir", ".", "-m", "bipdc-cifar100", "--plot", "pr.png"], "--plot", marks=NEEDS_MATPLOTLIB),
         (["--data-dir", ".", "-m", "tiny"], "tiny"),
         (["--data-dir", ".", "-m", "bipdc-cifar100", "--nms-radius", "1"], "--nms-radius"),
     ],
