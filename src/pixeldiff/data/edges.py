@@ -103,11 +103,11 @@ def find_labels(source: Path) -> dict[str, EdgeLabels]:
 def pair_folders(images: Path, labels: Path) -> dict[str, EdgeLabels]:
     """Pair the images in a folder with the labels of the same names in another one."""
     paths = list_images(images)
-    found = by_name([EdgeLabels((), path) for path in paths], str(images))
+    by_image = by_name([EdgeLabels((), path) for path in paths], str(images))
     in_folder = _in_folder(labels) if labels.is_dir() else find_labels(labels)
-    if unpaired := sorted(found.keys() ^ in_folder.keys()):
+    if unpaired := sorted(by_image.keys() ^ in_folder.keys()):
         raise InputError(f"{len(unpaired)} names have only an image or only a label: {shortened(unpaired)}")
-    return {name: replace(one, files=in_folder[name].files) for name, one in found.items()}
+    return {name: replace(one, files=in_folder[name].files) for name, one in by_image.items()}
 
 
 def by_name(labels: Iterable[EdgeLabels], source: str = "the data set") -> dict[str, EdgeLabels]:

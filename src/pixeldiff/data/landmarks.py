@@ -58,10 +58,10 @@ def _from_lines(text: str, path: Path) -> dict[str, Points]:
     return rows
 
 
-def _name(given: str, path: Path) -> str:
-    if not given or "\0" in given or not PurePosixPath(given).name:
-        raise InputError(f"{path} has {given[:99]!r} for the name of an image")
-    return name_of(given)
+def _name(name: str, path: Path) -> str:
+    if not name or "\0" in name or not PurePosixPath(name).name:
+        raise InputError(f"{path} has {name[:99]!r} for the name of an image")
+    return name_of(name)
 
 
 def _points(value: Any, where: str) -> Points:

@@ -88,7 +88,7 @@ class _Reader:
         self.dtypes = {code: np.dtype(self.order + kind) for code, kind in _TYPES.items()}
 
     def variables(self) -> dict[str, Any]:
-        found = {}
+        variables = {}
         place = 128
         while place < len(self.content):
             kind, data, place = self.element(self.content, place)
@@ -98,8 +98,8 @@ class _Reader:
                 raise _DamageError(f"an element of type {kind} where a variable should be")
             name, value = self.matrix(data, 0)
             if name:  # those without are MATLAB's own
-                found[name] = value
-        return found
+                variables[name] = value
+        return variables
 
     def element(self, data: memoryview, place: int) -> tuple[int, memoryview, int]:
         """Return type and data of the element at `place`, and the place after it."""
@@ -171,11 +171,11 @@ class _Reader:
             raise _DamageError(f"an array of class {kind}")
         return _text(name), self.numbers(rest, shape, np.dtype(_CLASSES[kind]), flag)
 
-    def expected(self, data: memoryview, place: int, wanted: int) -> tuple[memoryview, int]:
-        kind, found, place = self.element(data, place)
-        if kind != wanted:
-            raise _DamageError(f"an element of type {kind} instead of {wanted}")
-        return found, place
+    def expected(self, data: memoryview, place: int, code: int) -> tuple[memoryview, int]:
+        kind, content, place = self.element(data, place)
+        if kind != code:
+            raise _DamageError(f"an element of type {kind} instead of {code}")
+        return content, place
 
     def numbers(self, data: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any], flag: int) -> NDArray[Any]:
         real, place = self.part(data, 0, shape, dtype)
@@ -193,13 +193,13 @@ class _Reader:
         self, data: memoryview, place: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> tuple[NDArray[Any], int]:
         """Return the real or imaginary numbers at `place`, as `dtype`."""
-        kind, found, place = self.element(data, place)
+        kind, content, place = self.element(data, place)
         stored = self.dtypes.get(kind)
         if stored is None or (stored.kind == "f" and dtype.kind != "f"):
             raise _DamageError(f"{dtype} numbers in an element of type {kind}")
-        if len(found) != math.prod(shape) * stored.itemsize:
-            raise _DamageError(f"{len(found)} bytes for {'x'.join(map(str, shape))} numbers of {stored.itemsize}")
-        array: NDArray[Any] = np.frombuffer(found, stored).reshape(shape, order="F")
+        if len(content) != math.prod(shape) * stored.itemsize:
+            raise _DamageError(f"{len(content)} bytes for {'x'.join(map(str, shape))} numbers of {stored.itemsize}")
+        array: NDArray[Any] = np.frombuffer(content, stored).reshape(shape, order="F")
         if stored != dtype:
             self.spend(array.size * dtype.itemsize)
             with np.errstate(over="ignore"):  # a double beyond the range of single is infinite
@@ -237,12 +237,12 @@ class _Reader:
 
     def text(self, data: memoryview, shape: tuple[int, ...]) -> str:
         """Return rows as lines."""
-        kind, found, _ = self.element(data, 0)
+        kind, content, _ = self.element(data, 0)
         if kind not in _TEXT:
             raise _DamageError(f"text in an element of type {kind}")
         little = self.order == "<"
         encoding = _TEXT[kind].replace("utf-16", "utf-16-le" if little else "utf-16-be")
-        text = str(found, encoding, "replace")
+        text = str(content, encoding, "replace")
         rows = min(shape[0], len(text))
         return "\n".join(text[row::rows] for row in range(rows))
 
@@ -289,5 +289,5 @@ def _element(kind: int, data: bytes) -> bytes:
 def describe(variables: dict[str, Any]) -> str:
     """List names and shapes, for messages."""
     shapes = {name: "text" if isinstance(v, str) else "x".join(map(str, v.shape)) for name, v in variables.items()}
-    found = ", ".join(f"{name[:40]} {shape}" for name, shape in list(shapes.items())[:10]) or "nothing"
-    return found + (f" and {len(shapes) - 10} more" if len(shapes) > 10 else "")
+    text = ", ".join(f"{name[:40]} {shape}" for name, shape in list(shapes.items())[:10]) or "nothing"
+    return text + (f" and {len(shapes) - 10} more" if len(shapes) > 10 else "")

@@ -56,7 +56,7 @@ class Objects:
 
 
 Box = tuple[float, float, float, float]
-Found = tuple[Box, int, bool]  # box, label, ignored
+LabeledBox = tuple[Box, int, bool]  # box, label, ignored
 
 
 def list_objects(root: Path, source: str, names: Sequence[str] = (), layout: str | None = None) -> Objects:
@@ -69,11 +69,11 @@ def list_objects(root: Path, source: str, names: Sequence[str] = (), layout: str
     by default all three are tried.
     """
     for read in _READERS.values() if layout is None else (_READERS[layout],):
-        found: Objects | None = read(root, source, tuple(names))
-        if found is not None:
-            if not found.images:
+        objects: Objects | None = read(root, source, tuple(names))
+        if objects is not None:
+            if not objects.images:
                 raise InputError(f"{source!r} in {root} names no images")
-            return found
+            return objects
     raise InputError(
         f"{root} has no {source!r}: neither VOC's ImageSets/Main/{source}.txt, nor a COCO file {source}.json, nor "
         f"YOLO's images/{source}; get it: {ORIGIN}"
@@ -91,24 +91,24 @@ def joined(parts: Sequence[Objects]) -> Objects:
     return Objects(parts[0].names, tuple(one for part in parts for one in part.images))
 
 
-def check_same_names(found: Objects, names: Sequence[str]) -> Objects:
+def check_same_names(objects: Objects, names: Sequence[str]) -> Objects:
     """Number the classes as a model with these labels does; raise an error for one that it does not know."""
     known = {name: place for place, name in enumerate(names)}
-    used = sorted({int(label) for one in found.images for label in one.labels})
-    if unknown := [found.names[label] for label in used if found.names[label] not in known]:
+    used = sorted({int(label) for one in objects.images for label in one.labels})
+    if unknown := [objects.names[label] for label in used if objects.names[label] not in known]:
         raise InputError(
             f"the images show {shortened(unknown)}, which the model does not know; it knows {shortened(list(names))}"
         )
-    places = np.array([known.get(name, -1) for name in found.names], np.int64)
-    return Objects(tuple(names), tuple(replace(one, labels=places[one.labels]) for one in found.images))
+    places = np.array([known.get(name, -1) for name in objects.names], np.int64)
+    return Objects(tuple(names), tuple(replace(one, labels=places[one.labels]) for one in objects.images))
 
 
-def _labeled(image: Path, found: Sequence[Found], id: int | str = 0) -> LabeledImage:
+def _labeled(image: Path, boxes: Sequence[LabeledBox], id: int | str = 0) -> LabeledImage:
     return LabeledImage(
         image,
-        np.array([box for box, _, _ in found], np.float32).reshape(-1, 4),
-        np.array([label for _, label, _ in found], np.int64),
-        np.array([ignored for _, _, ignored in found], np.bool_),
+        np.array([box for box, _, _ in boxes], np.float32).reshape(-1, 4),
+        np.array([label for _, label, _ in boxes], np.int64),
+        np.array([ignored for _, _, ignored in boxes], np.bool_),
         id,
     )
 
@@ -166,8 +166,8 @@ def read_xml(path: Path, images: Path, names: tuple[str, ...]) -> LabeledImage:
     size = _number(root, "size/width", path), _number(root, "size/height", path)
     if not (0 < size[0] < 1e6 and 0 < size[1] < 1e6):
         raise InputError(f"{path} gives its image {size[0]:g}x{size[1]:g} pixels; correct its <size>")
-    found = [_xml_object(node, size, path, names) for node in root.iter("object")]
-    return _labeled(_image_of(root, path, images), found, path.stem)
+    boxes = [_xml_object(node, size, path, names) for node in root.iter("object")]
+    return _labeled(_image_of(root, path, images), boxes, path.stem)
 
 
 def _image_of(root: ElementTree.Element, path: Path, images: Path) -> Path:
@@ -175,7 +175,7 @@ def _image_of(root: ElementTree.Element, path: Path, images: Path) -> Path:
     return images / name if (images / name).suffix.lower() in SUFFIXES else images / f"{path.stem}.jpg"
 
 
-def _xml_object(node: ElementTree.Element, size: tuple[float, float], path: Path, names: tuple[str, ...]) -> Found:
+def _xml_object(node: ElementTree.Element, size: tuple[float, float], path: Path, names: tuple[str, ...]) -> LabeledBox:
     name = (node.findtext("name") or "").strip()
     if name not in names:
         raise InputError(
@@ -195,14 +195,14 @@ def _number(node: ElementTree.Element, place: str, path: Path) -> float:
         raise InputError(f"{path} has no number in <{place.replace('/', '><')}>; correct it") from error
 
 
-def _content(path: Path, most: int) -> bytes:
+def _content(path: Path, max_bytes: int) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(most + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise InputError(f"{path} is not readable ({error.strerror}); check the name") from error
-    if len(content) > most:
-        raise InputError(f"{path} is larger than {most >> 20} MB, too large for an annotation")
+    if len(content) > max_bytes:
+        raise InputError(f"{path} is larger than {max_bytes >> 20} MB, too large for an annotation")
     return content
 
 
@@ -268,7 +268,7 @@ def _first(name: Any, folders: Iterable[Path]) -> Path:
     return next((place for place in places if os.path.isfile(place)), places[0])
 
 
-def _coco_object(one: Any, image: Any, places: dict[Any, int], path: Path) -> Found:
+def _coco_object(one: Any, image: Any, places: dict[Any, int], path: Path) -> LabeledBox:
     where = f"{path}: annotation {one.get('id')}"
     if one["category_id"] not in places:
         raise InputError(f"{where} has the unknown class {one['category_id']!r}; the classes are in `categories`")
@@ -290,16 +290,16 @@ def _yolo(root: Path, source: str, names: tuple[str, ...]) -> Objects | None:
     return None
 
 
-def _yolo_names(root: Path, given: tuple[str, ...]) -> tuple[str, ...]:
+def _yolo_names(root: Path, default: tuple[str, ...]) -> tuple[str, ...]:
     """Read the classes: one per line of classes.txt, or `names` of data.yaml, as a list or with numbers."""
     for name in ("classes.txt", "data.yaml", "dataset.yaml"):
         if (root / name).is_file():
             text = read_list(root / name)
-            found = text.split("\n") if name.endswith(".txt") else _yaml_names(text)
-            if names := tuple(one.strip().strip("'\"") for one in found if one.strip()):
+            lines = text.split("\n") if name.endswith(".txt") else _yaml_names(text)
+            if names := tuple(line.strip().strip("'\"") for line in lines if line.strip()):
                 return names
-    if given:
-        return given
+    if default:
+        return default
     raise InputError(f"{root} does not name its classes; write them into classes.txt, one per line, or into data.yaml")
 
 
@@ -315,7 +315,7 @@ def read_yolo(image: Path, text: Path, names: tuple[str, ...]) -> LabeledImage:
     if not text.is_file():
         return _labeled(image, [], image.stem)
     height, width = stored_size(image)
-    found: list[Found] = []
+    boxes: list[LabeledBox] = []
     for number, line in enumerate(read_list(text).splitlines(), 1):
         if not line.strip():
             continue
@@ -328,8 +328,8 @@ def read_yolo(image: Path, text: Path, names: tuple[str, ...]) -> LabeledImage:
         if label not in range(len(names)):
             raise InputError(f"{where} has the unknown class {label:g}; there are {len(names)}, {names[0]} is 0")
         corners = (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height
-        found.append((_checked(corners, (width, height), where), int(label), False))
-    return _labeled(image, found, image.stem)
+        boxes.append((_checked(corners, (width, height), where), int(label), False))
+    return _labeled(image, boxes, image.stem)
 
 
 _READERS: dict[str, Callable[[Path, str, tuple[str, ...]], Objects | None]] = {

@@ -31,10 +31,10 @@ def overlaps(detected: Boxes, objects: Boxes, crowd: NDArray[np.bool_] | None = 
     """Return the IoU of each detected box with each object; for a crowd, the fraction of the detection inside it."""
     detected, objects = np.asarray(detected, np.float64), np.asarray(objects, np.float64)
     shared = intersections(detected, objects)
-    own = area(detected)[:, None]
-    union = own + area(objects)[None] - shared
+    areas = area(detected)[:, None]
+    union = areas + area(objects)[None] - shared
     if crowd is not None:
-        union = np.where(crowd[None], own, union)
+        union = np.where(crowd[None], areas, union)
     result: NDArray[Any] = shared / np.maximum(union, np.finfo(np.float64).tiny)
     return result
 
