@@ -1,4 +1,4 @@
-"""Pages of the documentation site that are made from the code; mkdocs.yml calls this as a hook.
+"""Pages of the documentation site that are generated from the code; mkdocs.yml calls this as a hook.
 
 Start, contributing, security, releases and changes are the files of those names beside docs/; tasks come from the table
 of tasks and the cards of the pretrained models, commands from click, the public names from `pixeldiff.__all__`.
@@ -31,12 +31,12 @@ GUIDES = {"edges": "everyday", "classes": "binary", "faces": "faces", "objects":
 
 
 def moved(text: str, before: str, after: str) -> str:
-    """A page's links, from its place in the repository to its place on the site; what is not on the site is text."""
+    """Rewrite a page's links from its place in the repository to its place on the site; other links become text."""
 
-    def link(found: re.Match[str]) -> str:
-        words, target, anchor = found[1], found[2], found[3] or ""
+    def link(match: re.Match[str]) -> str:
+        words, target, anchor = match[1], match[2], match[3] or ""
         if target.startswith("http") or not target:
-            return found[0]
+            return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(before), target))
         page = BESIDE.get(path) or (path[len("docs/") :] if path.startswith("docs/") else None)
         if page is None:
@@ -54,7 +54,7 @@ def python_page() -> str:
 
 
 def commands(command: click.Command, words: str) -> Iterator[tuple[str, str]]:
-    """Each command with what it says of itself when asked for --help."""
+    """Yield each command with its --help."""
     context = click.Context(command, info_name=words, max_content_width=100, terminal_width=100)
     yield words, command.get_help(context)
     if isinstance(command, click.Group):
@@ -65,42 +65,42 @@ def commands(command: click.Command, words: str) -> Iterator[tuple[str, str]]:
 
 
 def commands_page() -> str:
-    lines = ["# Commands", "", "What each command says when asked for `--help`.", ""]
-    for words, said in commands(cli.app, "pixeldiff"):
-        lines += [f"## {words}", "", "```text", said, "```", ""]
+    lines = ["# Commands", "", "The `--help` of each command.", ""]
+    for words, text in commands(cli.app, "pixeldiff"):
+        lines += [f"## {words}", "", "```text", text, "```", ""]
     return "\n".join(lines)
 
 
 def task_page(name: str) -> str:
-    row, guide = TASKS[name], GUIDES[name]
-    shipped = {one: card for one, card in weights.cards().items() if card["task"] == name}
+    task, guide = TASKS[name], GUIDES[name]
+    cards = {model: card for model, card in weights.cards().items() if card["task"] == name}
     lines = [
         f"# {name.capitalize()}",
         "",
         f"[How to use it](../guide/{guide}.md), [what was measured](../results/{guide}.md), the command "
         f"[`pixeldiff {COMMANDS[name]}`](../reference/commands.md#pixeldiff-{COMMANDS[name]}), and in Python "
-        f"[`{row.model.split(':')[1]}`](../reference/python.md).",
+        f"[`{task.model.split(':')[1]}`](../reference/python.md).",
         "",
-        f"Files that run end with `{row.suffix}`. `pixeldiff eval {name}` scores models.",
+        f"Files that run end with `{task.suffix}`. `pixeldiff eval {name}` scores models.",
         "",
     ]
-    if not shipped:
+    if not cards:
         return "\n".join(
-            [*lines, "No network of this task is shipped yet; `pixeldiff recipes` names how to train one."]
+            [*lines, "There is no pretrained model for this task; `pixeldiff recipes` lists how to train one."]
         )
-    lines += ["| network | parameters | file | scores | trained on |", "|---|---|---|---|---|"]
-    for one, card in shipped.items():
-        scores = ", ".join(text.format(card[key]) for key, text in row.scores.items())
-        size = card["files"][row.suffix]["bytes"] / 1e6
-        lines.append(f"| {one} | {card['params']:,} | {size:.1f} MB | {scores} | {card['data']} |")
-    return "\n".join([*lines, "", *(f"    {card['command']}" for card in shipped.values())])
+    lines += ["| model | parameters | file | scores | trained on |", "|---|---|---|---|---|"]
+    for model, card in cards.items():
+        scores = ", ".join(text.format(card[key]) for key, text in task.scores.items())
+        size = card["files"][task.suffix]["bytes"] / 1e6
+        lines.append(f"| {model} | {card['params']:,} | {size:.1f} MB | {scores} | {card['data']} |")
+    return "\n".join([*lines, "", *(f"    {card['command']}" for card in cards.values())])
 
 
 def pages() -> dict[str, str]:
-    """What is made, by its place on the site."""
-    made = {page: moved((ROOT / name).read_text(), name, page) for name, page in BESIDE.items()}
-    made |= {f"tasks/{name}.md": task_page(name) for name in TASKS}
-    return {**made, "reference/python.md": python_page(), "reference/commands.md": commands_page()}
+    """Return the generated pages by their places on the site."""
+    generated = {page: moved((ROOT / name).read_text(), name, page) for name, page in BESIDE.items()}
+    generated |= {f"tasks/{name}.md": task_page(name) for name in TASKS}
+    return {**generated, "reference/python.md": python_page(), "reference/commands.md": commands_page()}
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -112,6 +112,6 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """A page of docs/ may link to what is beside it; those that are made have their links already."""
+    """Rewrite the links of a page of docs/; the links of generated pages are right already."""
     place = page.file.src_uri
     return moved(markdown, f"docs/{place}", place) if (ROOT / "docs" / place).exists() else markdown

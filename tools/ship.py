@@ -1,10 +1,10 @@
-"""Put the weights of a run into the package: safetensors, the file that runs if that is another, and a card.
+"""Put the weights of a run into the package: safetensors, the file that runs if it is another one, and a model card.
 
     pixeldiff eval edges -m runs/tiny/whole/last.safetensors --dataset bsds500 --data-dir BSDS500 --json tiny.json
     python tools/ship.py tiny runs/tiny/whole/last.safetensors tiny.json --recipe edges/tiny --stage whole \
         --data "BSDS500 train + val" --note "what a reader should know"
 
-The suffix of its file and the names of its scores are in the table of tasks.
+`pixeldiff.tasks` names the suffix of the file that runs, and the scores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import click
 
 from pixeldiff.cli.export import EXPORTERS
 from pixeldiff.files import atomic_write
-from pixeldiff.models import pidinet
+from pixeldiff.models import list_models, model_config
 from pixeldiff.models.saving import load_model, read_metadata, save_model
 from pixeldiff.tasks import find_task, load
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe, read_recipe
@@ -46,7 +46,7 @@ EXTRA_SCORES = {"faces": ("threshold", "true_accepts", "false_accepts")}
 
 
 def decisive(recipe: Recipe) -> dict[str, Any]:
-    """The parts of a recipe that change what is learned, but for where its images and first weights lay."""
+    """Return the parts of a recipe that change what is learned, without the places of its images and first weights."""
     table = as_table(recipe)
     table["data"] = {key: value for key, value in table["data"].items() if key not in ("root", "roots")}
     parts = {key: table[key] for key in ("task", "model", "data", "augment", "loss", "optimizer", "seed")}
@@ -58,7 +58,7 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
 
 
 def recipe_words(facts: dict[str, str]) -> dict[str, str]:
-    """Which recipe: its name, and the variant or the stage."""
+    """Return what names a recipe: its name, and the variant or the stage."""
     return {key: facts[key] for key in ("recipe", "variant", "stage") if facts.get(key)}
 
 
@@ -73,7 +73,7 @@ def license(task: str, facts: dict[str, str]) -> str:
 
 
 def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict[str, Any]:
-    """What is known about a network whose files `<name>.*` lie in the package."""
+    """Return the model card of a network whose files `<name>.*` are in the package."""
     described = read_metadata(weights)
     task = find_task(described["task"])
     files = sorted(path for path in FOLDER.glob(f"{name}.*") if path.suffix in (task.suffix, TRAINED))
@@ -96,7 +96,7 @@ def card(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> dict
 
 
 def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path:
-    """Save with the license inside, export, write the card last; returns the card's file."""
+    """Save with the license inside, export, and write the model card last; return the card's file."""
     name = canonical_name(name)
     described = read_metadata(weights)
     task = find_task(described["task"])
@@ -108,29 +108,30 @@ def ship(name: str, weights: Path, scores: dict[str, Any], **facts: str) -> Path
     if (split := scores.get("split")) not in (None, usual):
         raise click.UsageError(f"a card's scores are of {usual}, these of {split}; score again without --split")
     if strong := {"flip", "scales"} & scores.keys():
-        raise click.UsageError(f"a card's scores are of one scale, upright; score again without {', '.join(strong)}")
+        raise click.UsageError(
+            f"a card's scores are of one scale without flips; score again without {', '.join(strong)}"
+        )
     named = read_recipe(**recipe_words(facts))
     _check_facts(name, described, named, recipe_words(facts))
-    # The recipe as it is shipped: in that of the run are folders of the machine that it ran on.
-    said = {**described, "recipe": as_table(named), "license": license(task.name, facts)}
-    save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", said)
+    # The shipped recipe: that of the run holds folders of the machine on which it ran.
+    metadata = {**described, "recipe": as_table(named), "license": license(task.name, facts)}
+    save_model(load_model(weights), FOLDER / f"{name}{TRAINED}", metadata)
     if task.suffix != TRAINED:
         export = load(EXPORTERS[task.name])
-        export(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file says its own name
+        export(FOLDER / f"{name}{TRAINED}", FOLDER / f"{name}{task.suffix}")  # the file takes its name
     path = FOLDER / f"{name}.json"
     atomic_write(path, (json.dumps(card(name, weights, scores, **facts), indent=1) + "\n").encode())
     return path
 
 
 def _check_facts(name: str, described: dict[str, Any], recipe: Recipe, words: dict[str, str]) -> None:
-    """The file was trained by the recipe that the card will name, and is the network of that name."""
+    """Raise an error unless the file was trained by the recipe of the card and is the network of that name."""
     inside, named = decisive(parse_recipe(described["recipe"])), decisive(recipe)
     if other := [key for key in inside if inside[key] != named[key]]:
         raise click.UsageError(
             f"{' '.join(words.values())} is not what these weights were trained with: {', '.join(other)} differ"
         )
-    variants = pidinet.VARIANTS
-    if name in variants and dataclasses.asdict(variants[name]) != described["config"]:
+    if name in list_models() and dataclasses.asdict(model_config(name)) != described["config"]:
         raise click.UsageError(f"these are not the weights of a {name}: their network has another configuration")
 
 
@@ -138,19 +139,19 @@ def _check_facts(name: str, described: dict[str, Any], recipe: Recipe, words: di
 @click.argument("name")
 @click.argument("weights", type=click.Path(path_type=Path, exists=True))
 @click.argument("scores", type=click.Path(path_type=Path, exists=True))
-@click.option("--recipe", required=True, help="The shipped recipe, edges/tiny and so on.")
+@click.option("--recipe", required=True, help="Name of a shipped recipe, such as edges/tiny.")
 @click.option("--variant", default="", help="Variant of the recipe.")
 @click.option("--stage", default="", help="Stage of the recipe.")
-@click.option("--data", required=True, help="What it was trained on, in words.")
-@click.option("--terms", default="", help="Terms of images beyond those that the task's license speaks of.")
-@click.option("--note", required=True, help="What a reader should know.")
+@click.option("--data", required=True, help="Description of the training data.")
+@click.option("--terms", default="", help="Further terms of the training images, beyond the task's license.")
+@click.option("--note", required=True, help="Note for readers of the model card.")
 def main(name: str, weights: Path, scores: Path, **facts: str) -> None:
-    """NAME in the package, its WEIGHTS (.safetensors of a run), its SCORES (`pixeldiff eval --json`)."""
+    """Put WEIGHTS (.safetensors of a run) into the package as NAME, with its SCORES (`pixeldiff eval --json`)."""
     results = json.loads(scores.read_text())["results"]
     if len(results) != 1:
         raise click.UsageError(f"{scores} holds {len(results)} results; score {weights} alone")
     print(ship(name, weights, results[0], **facts))
-    print("Now make what the pages show: make gallery; python tools/poster.py docs/images/poster.jpg")
+    print("Now update the images of the docs: make gallery; python tools/poster.py docs/images/poster.jpg")
 
 
 if __name__ == "__main__":

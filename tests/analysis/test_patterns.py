@@ -34,8 +34,8 @@ def test_patterns_count_the_codes_of_both_branches():
 @pytest.mark.parametrize("channels", [6, 8])
 def test_pairs_without_a_ring_have_no_codes(channels):
     knight = PixelPairs.from_list([((-1, 0), (1, 1)), ((0, -1), (1, 1)), ((-1, -1), (1, 0))], 3)
-    found = analysis.kernel_patterns(BinaryPDCBlock(channels, 8, kind=knight, ratio=0.5))
-    assert [(one.branch, one.counts.sum()) for one in found] == [("vanilla", 8 * channels / 2)]
+    patterns = analysis.kernel_patterns(BinaryPDCBlock(channels, 8, kind=knight, ratio=0.5))
+    assert [(p.branch, p.counts.sum()) for p in patterns] == [("vanilla", 8 * channels / 2)]
 
 
 def test_a_fresh_network_has_as_many_uniform_kernels_as_chance_gives():

@@ -166,9 +166,9 @@ def test_export_and_classify_commands(tmp_path, rng, capsys):
     assert run("classify", image, tmp_path / "none.png", "--model", packed, "--json", "-") == 1
     table = json.loads(capsys.readouterr().out)
     assert (table["command"], table["model"]) == ("classify", "net")
-    (found,) = table["results"]
-    assert (found["input"], len(found["classes"])) == (str(image), 5)
-    assert [one["input"] for one in table["failed"]] == [str(tmp_path / "none.png")]
+    (result,) = table["results"]
+    assert (result["input"], len(result["classes"])) == (str(image), 5)
+    assert [failure["input"] for failure in table["failed"]] == [str(tmp_path / "none.png")]
 
 
 def test_bench_measures_packed_networks(tmp_path, capsys):
@@ -177,7 +177,7 @@ def test_bench_measures_packed_networks(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["bench", "--model", str(tmp_path / "net.pdn"), "--threads", "1", "--json", str(report)])
     assert stop.value.code == 0
-    own = json.loads(report.read_text())["results"][0]
-    assert (own["name"], own["task"]) == ("net", "classes")
-    assert own["latency"]["32x32"]["runtime"]["median_ms"] > 0
+    result = json.loads(report.read_text())["results"][0]
+    assert (result["name"], result["task"]) == ("net", "classes")
+    assert result["latency"]["32x32"]["runtime"]["median_ms"] > 0
     assert "32x32" in capsys.readouterr().out

@@ -52,7 +52,7 @@ def _as_trained(pattern):
 def test_an_authors_file_that_lies_is_refused_before_it_is_built(tmp_path):
     state = {f"module.{key}": tensor for key, tensor in _as_trained("carv").items()}
     stem = state["module.stem.weight"]
-    for changed, says in (
+    for changed, message in (
         (torch.zeros(1).expand(10**6, 3, 3, 3), "larger tensors than it holds"),
         (stem[:7].clone(), "holds weights of another network"),
         (stem.flatten(), "not 3x3 convolutions"),
@@ -62,7 +62,7 @@ def test_an_authors_file_that_lies_is_refused_before_it_is_built(tmp_path):
         ("text", r"not a PiDiNet .pth file \(AttributeError\)"),
     ):
         torch.save({"state_dict": state | {"module.stem.weight": changed}}, tmp_path / "a.pth")
-        with pytest.raises(UserError, match=says):
+        with pytest.raises(UserError, match=message):
             load_model(tmp_path / "a.pth")
 
 

@@ -73,10 +73,10 @@ def test_a_widened_network_computes_the_same_and_can_learn_more(suffix):
     tiny, small = create_model("tiny" + suffix), create_model("small" + suffix)
     init_from(small, tiny)
     x = torch.randn(1, 3, 33, 40)
-    expected, found = tiny.side_logits(x), small.side_logits(x)
-    for a, b in zip(expected, found, strict=True):
+    expected, result = tiny.side_logits(x), small.side_logits(x)
+    for a, b in zip(expected, result, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-4)
-    found[-1].square().mean().backward()
+    result[-1].square().mean().backward()
     gradient = small.stages[1][1].pointwise.weight.grad
     assert not torch.allclose(gradient[:20], gradient[40:], rtol=1e-2), "channel 40 repeats channel 0, and learns apart"
 
@@ -88,8 +88,8 @@ def test_stages_without_their_sides_are_taken_over(old, new):
     fresh = {name: weight.clone() for name, weight in new.sides.state_dict().items()}
     init_from(new, old)
     x = torch.randn(1, 3, 33, 40)
-    expected, found = old.stages[0](old.stem(x)), new.stages[0](new.stem(x))
-    torch.testing.assert_close(found[:, :20], expected, rtol=1e-4, atol=1e-5)
+    expected, result = old.stages[0](old.stem(x)), new.stages[0](new.stem(x))
+    torch.testing.assert_close(result[:, :20], expected, rtol=1e-4, atol=1e-5)
     assert all(torch.equal(weight, fresh[name]) for name, weight in new.sides.state_dict().items())
 
 

@@ -16,10 +16,10 @@ def counts(name, **changes):
 
 
 def test_float_counts_are_those_of_the_paper():
-    found = counts("sphereface20")
-    assert (found.flops, found.fp_params, found.bops) == (1_740_125_184, 11_655_424, 0)
-    assert f"{found.ops / 1e8:.2f}" == "17.40"
-    assert found.memory_mbit == pytest.approx(373, abs=0.5)
+    result = counts("sphereface20")
+    assert (result.flops, result.fp_params, result.bops) == (1_740_125_184, 11_655_424, 0)
+    assert f"{result.ops / 1e8:.2f}" == "17.40"
+    assert result.memory_mbit == pytest.approx(373, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,10 @@ def test_float_counts_are_those_of_the_paper():
     ],
 )
 def test_binary_counts(changes, binary, bops):
-    found = counts("sphereface20_bipdc", **changes)
-    assert (found.binary_params, found.bops) == (binary, bops)
-    assert found.memory_mbit == pytest.approx(18, abs=0.5)
-    assert found.ops == pytest.approx(0.527e8 if changes["kind"] == "vanilla" else 0.534e8, rel=0.001)
+    result = counts("sphereface20_bipdc", **changes)
+    assert (result.binary_params, result.bops) == (binary, bops)
+    assert result.memory_mbit == pytest.approx(18, abs=0.5)
+    assert result.ops == pytest.approx(0.527e8 if changes["kind"] == "vanilla" else 0.534e8, rel=0.001)
 
 
 def test_there_are_twenty_convolutions():
@@ -63,21 +63,21 @@ def test_every_kind_gives_embeddings_that_learn(name, kind):
 
 
 @pytest.mark.parametrize(("ratio", "difference_channels"), [(0.2, 0), (0.34, 1)])
-def test_rgb_sees_differences_where_the_share_has_one_of_its_channels(ratio, difference_channels):
+def test_rgb_takes_differences_where_the_ratio_has_one_of_its_channels(ratio, difference_channels):
     first = create_model("sphereface20", width=1 / 8, embedding=4, kind="central", ratio=ratio).stages[0][0]
     assert getattr(first, "difference_channels", 0) == difference_channels
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_explained():
     with pytest.raises(UserError, match="aligned faces of 112 x 96 pixels, got 96 x 112"):
         create_model("sphereface20_binary", width=1 / 8, embedding=4)(torch.zeros(1, 3, 96, 112))
-    for changes, said in (
+    for changes, message in (
         ({"kind": "vanilla"}, "has no effect"),
         ({"ratio": 0.0}, "has no effect"),
         ({"width": 0.3}, "not whole"),
         ({"embedding": 0}, "positive"),
         ({"architecture": "binry"}, "unknown architecture"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             create_model("sphereface20_bipdc", **changes)
     assert model_config("sphereface20_bipdc").classes == 0

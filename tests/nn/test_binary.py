@@ -139,8 +139,8 @@ def normalized(norm: nn.BatchNorm2d, sums: np.ndarray) -> np.ndarray:
         assert tensor is not None
         return tensor.detach().numpy()[:, None, None]
 
-    centerd = (sums - per_channel(norm.running_mean)) / np.sqrt(per_channel(norm.running_var) + norm.eps)
-    return centerd * per_channel(norm.weight) + per_channel(norm.bias)
+    centered = (sums - per_channel(norm.running_mean)) / np.sqrt(per_channel(norm.running_var) + norm.eps)
+    return centered * per_channel(norm.weight) + per_channel(norm.bias)
 
 
 def rprelu(layer: nn.Module, x: np.ndarray) -> np.ndarray:
@@ -226,8 +226,8 @@ def test_a_binary_layer_compiles_without_a_graph_break(rng: np.random.Generator)
 
 
 def test_replica_pool_between_widths() -> None:
-    found = [ReplicaPool.between(a, b) for a, b in ((64, 128), (128, 192), (32, 64), (30, 70))]
-    assert [(pool.copies, pool.parts) for pool in found] == [(1, 1), (1, 2), (1, 1), (2, 3)]
+    pools = [ReplicaPool.between(a, b) for a, b in ((64, 128), (128, 192), (32, 64), (30, 70))]
+    assert [(pool.copies, pool.parts) for pool in pools] == [(1, 1), (1, 2), (1, 1), (2, 3)]
 
 
 def test_fixed_lbp_kernels_do_not_train() -> None:

@@ -214,7 +214,7 @@ def test_fuse_replaces_every_difference_layer_and_leaves_the_model_alone():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (dict(padding=1, kind="radial"), "use padding=2 or 'same'"),
         (dict(padding=2, dilation=2, kind="radial"), "use padding=4 or 'same'"),
@@ -224,8 +224,8 @@ def test_fuse_replaces_every_difference_layer_and_leaves_the_model_alone():
         (dict(ratio=1.5), "0 to 1, got 1.5"),
     ],
 )
-def test_bad_arguments_are_explained(arguments, says):
-    with pytest.raises(UserError, match=says):
+def test_bad_arguments_are_explained(arguments, message):
+    with pytest.raises(UserError, match=message):
         PDConv2d(3, 4, 3, **arguments)
 
 
@@ -253,8 +253,8 @@ def test_cdcm_has_gradients_in_bfloat16(channels):
     expected = torch.autograd.grad(module(x).square().mean(), list(module.parameters()))
     with torch.autocast("cpu", torch.bfloat16):
         y = module(x)
-    found = torch.autograd.grad(y.float().square().mean(), list(module.parameters()))
-    for ours, theirs in zip(found, expected, strict=True):
+    gradients = torch.autograd.grad(y.float().square().mean(), list(module.parameters()))
+    for ours, theirs in zip(gradients, expected, strict=True):
         assert (ours - theirs).norm() < 0.03 * theirs.norm()
 
 

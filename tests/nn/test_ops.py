@@ -107,7 +107,7 @@ def test_differences_of_a_constant_are_zero():
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: pixel_pairs("diagonal"), "unknown kind 'diagonal'"),
         (lambda: pixel_pairs("central", 4), "odd kernel size, got 4"),
@@ -117,8 +117,8 @@ def test_differences_of_a_constant_are_zero():
         (lambda: fold(torch.zeros(5, 5), pixel_pairs("central", 3)), "for kernels of 3x3"),
     ],
 )
-def test_bad_input_is_explained(make, says):
-    with pytest.raises(UserError, match=says):
+def test_bad_input_is_explained(make, message):
+    with pytest.raises(UserError, match=message):
         make()
 
 

@@ -78,7 +78,7 @@ def info(
 def _card_rows(described: dict[str, Any], pretrained: bool, has_weights: bool) -> list[tuple[str, str]]:
     task = find_task(described["task"])
     scores = (form.format(described[key]) for key, form in task.scores.items() if described.get(key) is not None)
-    recipe = " ".join(described[key] for key in ("recipe", "run", "stage") if isinstance(described.get(key), str))
+    recipe = " ".join(described[key] for key in ("recipe", "variant", "stage") if isinstance(described.get(key), str))
     rows = {
         "model": f"{described['name']}{' (pretrained)' if pretrained else ''}",
         "task": task.name,

@@ -45,11 +45,11 @@ class Aligned:
 def similarity(points: NDArray[np.floating], onto: NDArray[np.floating]) -> tuple[complex, complex]:
     """a and b of the similarity that takes points (N x 2) nearest to others."""
     z, w = (np.asarray(side, np.float64) @ (1, 1j) for side in (points, onto))
-    centerd = z - z.mean()
-    spread = float((abs(centerd) ** 2).sum())
+    centered = z - z.mean()
+    spread = float((abs(centered) ** 2).sum())
     if not math.isfinite(spread) or spread < _LEAST**2:
         raise UserError("its five points lie in one place; give eyes, nose and mouth corners")
-    a = complex((centerd.conj() * (w - w.mean())).sum() / spread)
+    a = complex((centered.conj() * (w - w.mean())).sum() / spread)
     if abs(a) < 1e-9:
         raise UserError("its five points are no face; give left eye, right eye, nose, left and right mouth corner")
     return a, complex(w.mean() - a * z.mean())

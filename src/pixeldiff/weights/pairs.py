@@ -62,7 +62,7 @@ class PixelPairs:
 
     @property
     def support(self) -> int:
-        """Side of the smallest centerd square that holds every pixel read, at least the kernel's own."""
+        """Side of the smallest centered square that holds every pixel read, at least the kernel's own."""
         reach = [abs(v) for pair in self.pairs if pair for point in pair if point for v in point]
         return max(self.kernel_size, 2 * max(reach, default=0) + 1)
 
