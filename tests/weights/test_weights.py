@@ -111,7 +111,7 @@ def test_ship_an_edge_network(ship: ModuleType, tmp_path: Path) -> None:
         ship.ship("pidinet_tiny", weights_file, scores, **facts(**tiny))
     with pytest.raises(click.UsageError, match="scores are of test, these of val"):
         ship.ship("little", weights_file, {**scores, "split": "val"}, **facts(**tiny))
-    with pytest.raises(click.UsageError, match="of one scale, upright; score again without flip"):
+    with pytest.raises(click.UsageError, match="of one scale without flips; score again without flip"):
         ship.ship("little", weights_file, {**scores, "flip": True}, **facts(**tiny))
     assert not list(ship.FOLDER.iterdir())
     chosen = facts(**tiny, terms="VOC's photographs are Flickr's")
