@@ -242,8 +242,8 @@ def test_input_size():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"name": 5}, "'name' that is no text"),
-        ({"task": 5}, "'task' that is no text"),
+        ({"name": 5}, "'name'"),
+        ({"task": 5}, "'task'"),
         ({"preprocessing": 5}, "the preprocessing is not a JSON object"),
         ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1]}}, "'std' of the preprocessing"),
         ({"preprocessing": {"mean": [0, 0, 0], "std": [1, 1, 0]}}, "a std above 0"),
@@ -273,10 +273,10 @@ def test_a_graph_with_layers_of_other_kinds_is_not_opened(tmp_path, edge_onnx):
     node = onnx.helper.make_node
     own = onnx.helper.make_function("", "Relu", ["x"], ["y"], [], [onnx.helper.make_opsetid("", 17)])
     for layer, says in (
-        (node("Loop", ["", "yes", "image"], ["odd"]), "a layer 'Loop', as no network of ours has"),  # without end
+        (node("Loop", ["", "yes", "image"], ["odd"]), "a layer 'Loop'"),  # without end
         (node("ConstantOfShape", ["any"], ["odd"]), "a layer 'ConstantOfShape'"),  # of any size
         (node("Relu", ["image"], ["odd"], domain="theirs"), "a layer 'Relu'"),
-        (None, "defines layers of its own"),
+        (None, "custom layers"),
     ):
         proto = onnx.load(edge_onnx)
         (proto.graph.node if layer else proto.functions).append(layer or own)

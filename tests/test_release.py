@@ -41,7 +41,7 @@ def test_a_file_that_the_wheels_leave_out_is_told(monkeypatch, tmp_path):
     (tmp_path / card.name).write_bytes(card.read_bytes())
     monkeypatch.setattr(weights, "FOLDER", tmp_path)
     with pytest.raises(UserError, match=r"bipdc-cifar100\.safetensors is not part of the wheels; pip install"):
-        weights.trained("bipdc-cifar100")
+        weights.training_file("bipdc-cifar100")
 
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))

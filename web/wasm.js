@@ -101,13 +101,13 @@ export class Engine {
   }
 
   // Calls f with the addresses of arrays, or of so many bytes, in the module's memory.
-  #with(given, f) {
-    const places = given.map((one) => this.exports.malloc(one.byteLength ?? one));
+  #with(inputs, f) {
+    const places = inputs.map((input) => this.exports.malloc(input.byteLength ?? input));
     try {
       if (places.includes(0)) throw new Error("the browser has no more memory");
-      given.forEach((one, index) => {
-        if (!one.buffer) return;
-        const bytes = new Uint8Array(one.buffer, one.byteOffset, one.byteLength);
+      inputs.forEach((input, index) => {
+        if (!input.buffer) return;
+        const bytes = new Uint8Array(input.buffer, input.byteOffset, input.byteLength);
         new Uint8Array(this.exports.memory.buffer).set(bytes, places[index]);
       });
       return f(...places);

@@ -22,14 +22,14 @@ function openEngine() {
   const threads = Math.min(navigator.hardwareConcurrency, MOST_THREADS);
   if (!(crossOriginIsolated && threads > 1)) return openAlone();
   const loader = new URL("../threads/engine.js", location.href).href;
-  return import(/* @vite-ignore */ loader).then((own) => Engine.openWithThreads(own.default, threads)).catch(openAlone);
+  return import(/* @vite-ignore */ loader).then((module) => Engine.openWithThreads(module.default, threads)).catch(openAlone);
 }
 
 function opened(model) {
   engine ??= openEngine();
   if (!networks.has(model)) {
     const network = Promise.all([engine, bytesOf(`../models/${model}.safetensors`)])
-      .then(([own, content]) => ({ own, network: own.network(content) }))
+      .then(([loaded, content]) => ({ loaded, network: loaded.network(content) }))
       .catch((error) => {
         throw new Error(`the network ${model} cannot be opened (${error.message})`);
       });
@@ -40,15 +40,15 @@ function opened(model) {
 
 onmessage = async ({ data: { id, model, pixels, rows, columns, height, width, nms } }) => {
   try {
-    const { own, network } = await opened(model);
+    const { loaded, network } = await opened(model);
     if (!pixels) return; // only to be ready for the first image
-    const small = own.edges(network, pixels, rows, columns);
+    const small = loaded.edges(network, pixels, rows, columns);
     const size = [rows, columns, height, width];
-    const map = nms ? thinLines(own, small, ...size) : resize(small, ...size);
+    const map = nms ? thinLines(loaded, small, ...size) : resize(small, ...size);
     postMessage({ id, map }, [map.buffer]);
   } catch (error) {
-    engine?.then((own) => own.end(), () => {});
-    engine = null; // one that gave up does not come back; the next image gets another
+    engine?.then((loaded) => loaded.end(), () => {});
+    engine = null; // it does not recover; the next image gets a new one
     networks.clear();
     if (pixels) postMessage({ id, error: error.message ?? "the engine gave up" });
   }

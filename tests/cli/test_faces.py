@@ -290,4 +290,4 @@ def test_a_network_for_edges_compares_no_faces(words, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (96, 112)).save("a.png")
     assert run(*words, "--model", "tiny") == 2
-    assert "is a network for edges, not for faces" in capsys.readouterr().err
+    assert "for edges, not for faces" in capsys.readouterr().err

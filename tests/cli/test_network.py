@@ -23,7 +23,7 @@ save_model = optional("pixeldiff.models.saving").save_model
 def test_a_name_opens_the_shipped_network(given, kind, task):
     with open_network(given, task, threads=1, streams=2) as opened:
         assert isinstance(opened.network, kind)
-        assert opened.path == opened.runs == weights.resolve(given)
+        assert opened.path == opened.runs == weights.runtime_file(given)
         assert opened.name == opened.network.name == opened.path.stem
         assert opened.sha256 == weights.sha256(opened.path)
 
@@ -55,7 +55,7 @@ def test_without_torch_the_sentence_says_what_to_install(tmp_path, monkeypatch):
 
 def test_other_tasks_and_unknown_words(tmp_path):
     for given, task, says in (
-        ("tiny", "classes", "tiny is a network for edges, not for classes"),
+        ("tiny", "classes", "for edges, not for classes"),
         ("nonsense", None, "no pretrained model named 'nonsense'; there are basic, "),
         (tmp_path, None, "is a folder; give the weights file in it"),
         (tmp_path / "none.onnx", None, "no weights file .*none.onnx"),

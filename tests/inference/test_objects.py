@@ -82,7 +82,7 @@ def test_mistakes(network, tmp_path):
         ObjectDetector(network)(np.zeros((9, 9, 3), np.uint8), 2)
     with pytest.raises(UserError, match="size is 32 to 4096"):
         ObjectDetector(network, size=5)
-    with pytest.raises(UserError, match="is a network for edges, not for objects"):
+    with pytest.raises(UserError, match="for edges, not for objects"):
         ObjectDetector("tiny")
     with pytest.raises(UserError, match="needs torch to run; export it first"):
         ObjectDetector(network.with_suffix(".safetensors"))

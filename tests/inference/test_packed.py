@@ -147,7 +147,7 @@ FAULTS = {
     "std": (preprocessing(std=[1, 0, 1]), "std"),
     "mean": (preprocessing(mean=[10**400, 0, 0]), "mean"),
     "missing tensor": (lambda d, t: t.pop("2.plain"), "'2.plain' is missing"),
-    "extra tensor": (lambda d, t: t.update(x=t["5.bias"]), "'x' of no layer"),
+    "extra tensor": (lambda d, t: t.update(x=t["5.bias"]), "unknown tensor 'x'"),
     "shape": (lambda d, t: t.update({"5.bias": t["5.bias"][:2].copy()}), "'5.bias' is not F32"),
     "dtype": (lambda d, t: t.update({"5.bias": t["5.bias"].astype(np.float64)}), "'5.bias' is not F32"),
     "not finite": (lambda d, t: t["5.bias"].fill(np.nan), "not finite"),
@@ -221,7 +221,7 @@ def test_tensors_must_not_overlap():
 def test_other_files_are_refused(tmp_path):
     other = tmp_path / "other.pdn"
     other.write_bytes(save({"x": np.zeros(3, np.float32)}))
-    with pytest.raises(UserError, match=r"other\.pdn.*no packed network"):
+    with pytest.raises(UserError, match=r"other\.pdn.*not a packed network"):
         read_packed(other)
     with pytest.raises(UserError, match="cannot read"):
         read_packed(tmp_path / "none.pdn")

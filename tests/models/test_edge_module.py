@@ -90,5 +90,5 @@ def test_vmap_takes_stacks_of_batches(module, images):
 
 
 def test_other_tasks_are_told():
-    with pytest.raises(UserError, match="is a network for classes, not for edges"):
+    with pytest.raises(UserError, match="for classes, not for edges"):
         EdgeModule("bipdc-cifar100")

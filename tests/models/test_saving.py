@@ -51,7 +51,7 @@ def test_damaged_and_foreign_files_are_explained(tmp_path):
     with pytest.raises(UserError, match="not one of pixeldiff's"):
         load_model(tmp_path / "d.safetensors")
     for text, says in {
-        "{": "no JSON object",
+        "{": "not a JSON object",
         '{"family": "pidinet", "config": {"width": "a"}}': "cannot be built",
     }.items():
         save_file({"x": torch.zeros(1)}, tmp_path / "e.safetensors", {"pixeldiff": text})
@@ -117,7 +117,7 @@ def test_a_binary_network_that_lies_about_its_width(tmp_path):
 def test_descriptions_nested_beyond_reason_and_odd_types(tmp_path):
     path = tmp_path / "a.safetensors"
     save_file({"x": torch.zeros(1)}, path, {"pixeldiff": "[" * 100_000})
-    with pytest.raises(UserError, match="no JSON object"):
+    with pytest.raises(UserError, match="not a JSON object"):
         load_model(path)
     model = create_model("tiny-l", width=4)
     state = model.state_dict() | {"stem.weight": model.stem.weight.detach().to(torch.int8)}

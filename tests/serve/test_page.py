@@ -129,7 +129,7 @@ def test_the_page_downscales_by_the_same_rule(rng):
 
 @pytest.mark.parametrize("name", [*weights.shipped("edges"), "small-random"])
 def test_the_page_folds_to_the_same_weights(name, edge_weights, tmp_path):
-    path = edge_weights if name == "small-random" else weights.resolve(name)
+    path = edge_weights if name == "small-random" else weights.runtime_file(name)
     node("wasm.mjs", "weights", path, tmp_path / "out")
     assert np.array_equal(np.fromfile(tmp_path / "out", np.float32), read_edges(Path(path)).weights)
 

@@ -65,9 +65,9 @@ def test_card_is_true(name: str) -> None:
 def test_a_file_called_like_a_network_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").write_text("notes")
-    assert weights.resolve("tiny") == weights.FOLDER / "tiny.safetensors"
-    assert weights.trained("tiny") == weights.FOLDER / "tiny.safetensors"
-    assert weights.resolve("./tiny") == weights.trained("./tiny") == Path("tiny")
+    assert weights.runtime_file("tiny") == weights.FOLDER / "tiny.safetensors"
+    assert weights.training_file("tiny") == weights.FOLDER / "tiny.safetensors"
+    assert weights.runtime_file("./tiny") == weights.training_file("./tiny") == Path("tiny")
 
 
 def test_every_shipped_file_has_a_card() -> None:

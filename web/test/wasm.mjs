@@ -10,21 +10,21 @@ import { thinLines } from "../lines.js";
 import { read } from "../network.js";
 import { Engine } from "../wasm.js";
 
-const [what, ...given] = process.argv.slice(2);
+const [what, ...words] = process.argv.slice(2);
 const bytesOf = (path) => new Uint8Array(readFileSync(path));
 const write = (path, array) => writeFileSync(path, new Uint8Array(array.buffer));
 const open = async () => Engine.open(await WebAssembly.compile(bytesOf(new URL("../engine.wasm", import.meta.url))));
 try {
   if (what === "weights") {
-    write(given[1], read(bytesOf(given[0])).weights);
+    write(words[1], read(bytesOf(words[0])).weights);
   } else if (what === "edges") {
-    const [network, source, target, height, width] = given;
+    const [network, source, target, height, width] = words;
     const engine = await open();
     const opened = engine.network(bytesOf(network));
     write(target, engine.edges(opened, bytesOf(source), Number(height), Number(width)));
     console.log(engine.kernels(opened));
   } else {
-    const [source, target, ...sizes] = given;
+    const [source, target, ...sizes] = words;
     const engine = await open();
     const bytes = bytesOf(source);
     const values = what === "thin" ? bytes : new Float32Array(bytes.buffer);

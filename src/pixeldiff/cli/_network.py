@@ -67,7 +67,7 @@ def open_network(
 @contextmanager
 def find_network(given: str | os.PathLike[str], task: str | None = None) -> Iterator[Named]:
     """Find the model that a user named, as `open_network` does, without opening it."""
-    path = weights.resolve(given)
+    path = weights.runtime_file(given)
     row = find_task(weights.describe(path)["task"])
     if task is not None:
         weights.check_task(given, row.name, task)

@@ -201,7 +201,7 @@ def find_networks(
 
 def _named_files(models: Sequence[str]) -> dict[str, Path]:
     """Give each model a short unique name: "best", or "run-1/best" and "run-2/best"."""
-    paths = [weights.resolve(model).resolve() for model in models]
+    paths = [weights.runtime_file(model).resolve() for model in models]
     if len(set(paths)) < len(paths):
         raise UserError("--model names the same model twice")
     for names in ([p.stem for p in paths], [f"{p.parent.name}/{p.stem}" for p in paths], [str(p) for p in paths]):

@@ -43,7 +43,7 @@ def export(model: str, output: Path | None, pattern: str | None, nms: bool, over
     """
     check_outputs()
     _check_installed("torch")
-    source = weights.trained(model)
+    source = weights.training_file(model)
     task = weights.describe(source)["task"]
     suffixes = weights.suffixes(task)
     if output is None:

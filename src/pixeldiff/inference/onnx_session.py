@@ -1,8 +1,8 @@
-"""ONNX Runtime, imported in this one place with its telemetry off, so that nothing is sent and nothing left behind.
+"""ONNX Runtime, imported only here, with its telemetry off, so that it sends nothing and leaves no files.
 
 From 1.29 on, importing it writes a device id and a database under ~/.cache/Microsoft, a file into the temporary
 folder, and looks up its maker's address. Only the environment at the moment of that import stops it (older versions
-ignore the variable); whoever imports onnxruntime before pixeldiff must set it themselves. Child processes inherit it.
+ignore the variable); a program that imports onnxruntime before pixeldiff must set it. Child processes inherit it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # who sets it to 0 has asked for it
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # a user may set it to 0
 
 import onnxruntime as onnxruntime
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.weights.graph_file import check_layers
 
 
 def open_session(
     path: Path, threads: int | None, providers: Sequence[Any] | None, installed: bool = False
 ) -> onnxruntime.InferenceSession:
-    """The graph of a file, on these of onnxruntime's providers (the CPU's by default).
+    """Open the graph of a file on onnxruntime's providers (the CPU's by default).
 
-    A user's file has the layers of our exports; that of an `installed` package is believed."""
+    The layers of a user's file are checked; those of an `installed` package are not.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors come back as exceptions
-    # Image sizes vary: planning memory per size takes more of it (669 against 365 bytes per pixel) and more time.
+    # Image sizes vary: planning memory per size takes 669 instead of 365 bytes per pixel, and more time.
     options.enable_mem_pattern = False
     if threads is not None:
         if threads < 1:
@@ -36,12 +37,12 @@ def open_session(
         options.intra_op_num_threads = threads
     chosen = ["CPUExecutionProvider"] if providers is None else list(providers)
     have = onnxruntime.get_available_providers()
-    for one in chosen:
-        if (one if isinstance(one, str) else one[0]) not in have:
-            raise UserError(f"onnxruntime here has no provider {one!r}; it has {', '.join(have)}")
+    for provider in chosen:
+        if (provider if isinstance(provider, str) else provider[0]) not in have:
+            raise UserError(f"onnxruntime here has no provider {provider!r}; it has {', '.join(have)}")
     if not installed:
         check_layers(path)
     try:
         return onnxruntime.InferenceSession(path, options, providers=chosen)
-    except Exception as error:  # onnxruntime raises a class of its own for each kind of damage
-        raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+    except Exception as error:  # onnxruntime raises a class for each kind of damage
+        raise InputError(f"{path} is not a readable ONNX file; export or download it again") from error

@@ -1,7 +1,7 @@
-"""Reading .pdn files: a packed network as safetensors with one bit per binary weight. See docs/guide/format.md.
+"""Read .pdn files: a packed network as safetensors with one bit per binary weight. See docs/guide/format.md.
 
-Nothing in a file is believed: sizes, shapes, names, types and the chain of layers are checked before an array is made,
-and every fault is one UserError that names it.
+Sizes, shapes, names, types and the chain of layers are checked before an array is created. Every fault is one
+InputError that names it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError, UserError
 from pixeldiff.weights.description import JsonReader, check_integer, normalization
 from pixeldiff.weights.tensor_file import Shapes, Tensors, read_tensors, split
 
 FORMAT = "pixeldiff-packed"
-VERSIONS = (1, 2)  # 2 has flatten_linear, and images that are no square
+VERSIONS = (1, 2)  # 2 has flatten_linear, and images that are not square
 
-MOST_LAYERS = 1000
-MOST_VALUES = 2**26  # of a map between layers: a quarter of a gigabyte
-MOST_PRODUCTS = 32767  # per output and branch, what 16-bit sums hold
+MAX_LAYERS = 1000
+MAX_VALUES = 2**26  # of a map between layers: a quarter of a gigabyte
+MAX_PRODUCTS = 32767  # per output and branch, what 16-bit sums hold
 
 Pair = tuple[int, int, int, int]  # plus row, plus column, minus row, minus column
 
@@ -152,30 +152,30 @@ class PackedFile:
 
 
 def read_packed(path: str | Path) -> PackedFile:
-    """The network in a .pdn file."""
+    """Read the network in a .pdn file."""
     path = Path(path)
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror}); check the name") from error
+        raise InputError(f"cannot read {path} ({error.strerror}); check the name") from error
     try:
         return parse_packed(content)
     except UserError as error:
-        raise UserError(f"{path} is not a usable .pdn file: {error}") from error
+        raise InputError(f"{path} is not a usable .pdn file: {error}") from error
 
 
 def parse_packed(content: bytes) -> PackedFile:
     table, described, data = split(content, "packed network")
     if described.get("format") != FORMAT:
-        raise UserError(f"it is no packed network of pixeldiff (format {described.get('format')!r})")
+        raise InputError(f"it is not a packed network of pixeldiff (format {described.get('format')!r})")
     version = described.get("version")
     if isinstance(version, bool) or version not in VERSIONS:
-        raise UserError(
+        raise InputError(
             f"its format version is {version!r}, this pixeldiff reads {' and '.join(map(str, VERSIONS))}; update it"
         )
     layers = _parse_layers(described)
     if version == 1 and isinstance(layers[-1], FlattenLinear):
-        raise UserError("its format version is 1, which has no flatten_linear; export it again")
+        raise InputError("its format version is 1, which has no flatten_linear; export it again")
     labels = _parse_labels(described, layers[-1].outputs)
     wanted: Shapes = {f"{i}.{name}": kind for i, layer in enumerate(layers) for name, kind in layer.tensors().items()}
     tensors = read_tensors(table, data, wanted)
@@ -198,47 +198,47 @@ def _parse_preprocessing(described: JsonReader) -> Preprocessing:
         return Preprocessing((height, width), None, mean, std)
     side, crop = fields.integer("size", 1, 4096), fields.number("crop")
     if not 0 < crop <= 1:
-        raise UserError("the preprocessing needs a crop above 0 and up to 1")
+        raise InputError("the preprocessing needs a crop above 0 and up to 1")
     return Preprocessing((side, side), crop, mean, std)
 
 
 def _check_maps(size: tuple[int, int], layers: tuple[Layer, ...]) -> None:
-    """No layer makes a map that would not fit the memory of a small machine; a flattened one is as large as it says."""
+    """Raise an error for a map beyond the memory of a small machine, or a flattened map of another size."""
     height, width = size
     for index, layer in enumerate(layers):
         stride = 2 if isinstance(layer, MaxPool) else getattr(layer, "stride", 1)
         height, width = -(-height // stride), -(-width // stride)
         if isinstance(layer, FlattenLinear) and (layer.height, layer.width) != (height, width):
-            raise UserError(
+            raise InputError(
                 f"layer {index} takes a map of {layer.height}x{layer.width}, the one before gives {height}x{width}"
             )
-        if height * width * layer.outputs > MOST_VALUES and not isinstance(layer, Linear | FlattenLinear):
-            raise UserError(
-                f"layer {index} makes a map of {height}x{width}x{layer.outputs}, more than {MOST_VALUES} values"
+        if height * width * layer.outputs > MAX_VALUES and not isinstance(layer, Linear | FlattenLinear):
+            raise InputError(
+                f"layer {index} makes a map of {height}x{width}x{layer.outputs}, more than {MAX_VALUES} values"
             )
 
 
 def _parse_labels(described: dict[str, Any], classes: int) -> tuple[str, ...]:
     labels = described.get("labels")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise UserError("its labels are not a list of texts")
+        raise InputError("its labels are not a list of strings")
     if labels and len(labels) != classes:
-        raise UserError(f"it has {len(labels)} labels for {classes} classes")
+        raise InputError(f"it has {len(labels)} labels for {classes} classes")
     return tuple(labels)
 
 
 def _parse_layers(described: dict[str, Any]) -> tuple[Layer, ...]:
     listed = described.get("layers")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_LAYERS:
-        raise UserError(f"its layers are not a list of 1 to {MOST_LAYERS}")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_LAYERS:
+        raise InputError(f"its layers are not a list of 1 to {MAX_LAYERS}")
     layers: list[Layer] = []
     for index, table in enumerate(listed):
         layer = _parse_layer(JsonReader(table, f"layer {index}"))
         before = layers[-1].outputs if layers else 3
         if layer.inputs != before:
-            raise UserError(f"layer {index} takes {layer.inputs} channels, the one before gives {before}")
+            raise InputError(f"layer {index} takes {layer.inputs} channels, the one before gives {before}")
         if isinstance(layer, Linear | FlattenLinear) != (index == len(listed) - 1):
-            raise UserError("a network ends in its only linear layer")
+            raise InputError("a network ends in its only linear layer")
         layers.append(layer)
     return tuple(layers)
 
@@ -252,33 +252,33 @@ def _parse_layer(fields: JsonReader) -> Layer:
         return FlattenLinear(inputs, outputs, fields.integer("height", 1, 4096), fields.integer("width", 1, 4096))
     if kind == "max_pool":
         if inputs != outputs:
-            raise UserError(f"{fields.what} pools {inputs} channels into {outputs}")
+            raise InputError(f"{fields.what} pools {inputs} channels into {outputs}")
         return MaxPool(inputs, outputs)
     if kind not in ("conv", "binary"):
-        raise UserError(f"{fields.what} has the unknown op {kind!r}")
+        raise InputError(f"{fields.what} has the unknown op {kind!r}")
     size, stride = fields.integer("kernel_size", 1, 31), fields.integer("stride", 1, 16)
     if size % 2 == 0:
-        raise UserError(f"{fields.what} has the even kernel size {size}")
+        raise InputError(f"{fields.what} has the even kernel size {size}")
     if kind == "conv":
         return Conv(inputs, outputs, size, stride, fields.boolean("rprelu"))
     differing = fields.integer("differing", 0, inputs)
     pairs = _parse_pairs(fields, differing)
-    if inputs * max(size**2, len(pairs)) > MOST_PRODUCTS:
-        raise UserError(f"{fields.what} sums more than {MOST_PRODUCTS} products")
+    if inputs * max(size**2, len(pairs)) > MAX_PRODUCTS:
+        raise InputError(f"{fields.what} sums more than {MAX_PRODUCTS} products")
     activations = fields.integer("activations", 1, 2)
     if activations == 2 and not 0 < differing < inputs:
-        raise UserError(f"{fields.what} has two activations but one branch")
+        raise InputError(f"{fields.what} has two activations but one branch")
     return Binary(inputs, outputs, size, stride, differing, pairs, activations, _parse_shortcut(fields, stride))
 
 
 def _parse_pairs(fields: JsonReader, differing: int) -> tuple[Pair, ...]:
     listed = fields.value("pairs")
     if not isinstance(listed, list) or len(listed) > 255 or bool(listed) != bool(differing):
-        raise UserError(f"{fields.what} needs 1 to 255 pixel pairs where channels differ, and none elsewhere")
+        raise InputError(f"{fields.what} needs 1 to 255 pixel pairs where channels differ, and none elsewhere")
     pairs = []
     for pair in listed:
         if not isinstance(pair, list) or len(pair) != 4:
-            raise UserError(f"{fields.what} has a pixel pair that is not four offsets")
+            raise InputError(f"{fields.what} has a pixel pair that is not four offsets")
         a, b, c, d = (check_integer(v, -31, 31, f"an offset of {fields.what}") for v in pair)
         pairs.append((a, b, c, d))
     return tuple(pairs)
@@ -291,14 +291,14 @@ def _parse_shortcut(fields: JsonReader, stride: int) -> str | Replica:
         table = JsonReader(shortcut, f"the shortcut of {fields.what}")
         replica = Replica(table.integer("copies", 1, 64), table.integer("parts", 1, inputs), table.boolean("pool"))
         if inputs % replica.parts or replica.copies * inputs + inputs // replica.parts != outputs:
-            raise UserError(f"the shortcut of {fields.what} does not lead from {inputs} to {outputs} channels")
+            raise InputError(f"the shortcut of {fields.what} does not lead from {inputs} to {outputs} channels")
         fits = stride == (2 if replica.pool else 1)
     elif shortcut == "projection":
         replica, fits = shortcut, stride == 2
     elif shortcut == "identity":
         replica, fits = shortcut, stride == 1 and inputs == outputs
     else:
-        raise UserError(f"{fields.what} has an unknown shortcut")
+        raise InputError(f"{fields.what} has an unknown shortcut")
     if not fits:
-        raise UserError(f"the shortcut of {fields.what} does not give the layer's shape")
+        raise InputError(f"the shortcut of {fields.what} does not give the layer's shape")
     return replica

@@ -1,10 +1,10 @@
-"""An edge network as a part of somebody's PyTorch program: images B x C x H x W in [0, 1] in, maps out.
+"""EdgeModule, an edge network as a part of a PyTorch program: images B x C x H x W in [0, 1] in, maps out.
 
 edges = EdgeModule("tiny").to(device)
 maps = edges(images)                  # B x 1 x H x W in [0, 1], on the same device, with gradients
 
-Colors are RGB; one channel is taken as gray. The network sees every pixel: resize large photos first, as
-EdgeDetector does, which also reads files and is quicker on a CPU.
+Colors are RGB; one channel is gray. The network runs at full image size: downscale large photos first, as
+EdgeDetector does, which also reads files and is faster on a CPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Weight files of the torch world: safetensors with the network's description inside.
+"""Weights files for torch: safetensors with the network's description inside.
 
 save_model(model, "runs/tiny/best.safetensors", {"license": ...})
 model = load_model("runs/tiny/best.safetensors")            # network and weights from one file
@@ -25,11 +25,11 @@ from pixeldiff.models import FAMILIES, build_from_config, family_of
 from pixeldiff.models.authors import read_authors
 from pixeldiff.models.pidinet import PiDiNet
 from pixeldiff.nn.ops import kind_name, resolve_pairs
-from pixeldiff.weights import trained
+from pixeldiff.weights import training_file
 from pixeldiff.weights.description import AUTHORS, METADATA_KEY, read_json
 from pixeldiff.weights.metadata import migrate
 
-DTYPES = ("F16", "BF16", "F32", "F64", "I64")  # of tensors in our files; the last counts batches
+DTYPES = ("F16", "BF16", "F32", "F64", "I64")  # of tensors in weights files; the last counts batches
 
 
 def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
@@ -42,9 +42,9 @@ def save_model(model: nn.Module, path: str | Path, metadata: dict[str, Any] | No
 
 
 def describe_model(model: nn.Module, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a file says of a network: its task, how it sees images, `metadata`, and what builds it again.
+    """Describe a network for a file: task, preprocessing, `metadata`, and the family and config that build it.
 
-    An error if family and config would build another one.
+    Raise an error if family and config would build another one.
     """
     family = family_of(model)
     config = dataclasses.asdict(model.config)  # type: ignore[call-overload]
@@ -67,7 +67,7 @@ def layout_for_engine(model: nn.Module) -> dict[str, Any]:
     if layout is None:
         return {}
     pairs = {kind_name(kind): resolve_pairs(kind, 3) for _, kind in layout if kind}
-    folding = {kind: own.matrix().astype(int).tolist() for kind, own in pairs.items()}
+    folding = {kind: pair.matrix().astype(int).tolist() for kind, pair in pairs.items()}
     return {ENGINE_KEY: {"tensors": layout, "folding": folding}}
 
 
@@ -77,14 +77,14 @@ def _of_family(family: str, config: Any) -> dict[str, Any]:
 
 
 def make_readable(path: str | Path) -> None:
-    """The mode of any new file; safetensors writes for the owner alone."""
+    """Give a file the mode of any new file; safetensors writes for its owner only."""
     mask = os.umask(0)
     os.umask(mask)
     os.chmod(path, 0o666 & ~mask)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
-    """What `save_model` wrote beside the weights."""
+    """Read what `save_model` wrote beside the weights."""
     with _open(Path(path)) as file:
         text = (file.metadata() or {}).get(METADATA_KEY)
     if text is None:
@@ -96,21 +96,21 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
 
 
 def load_model(source: str | Path, pattern: str | None = None) -> nn.Module:
-    """A network with its weights from a file, or the shipped one of that name; in eval mode.
+    """Load a network with its weights, a file or a pretrained model by name, in eval mode.
 
-    `pattern` names the layer kinds of an authors' .pth file; by default what `infer_config` finds.
+    `pattern` names the layer kinds of an authors' .pth file; by default `infer_config` infers them.
     """
     return load_with_description(source, pattern)[0]
 
 
 def load_with_description(source: str | Path, pattern: str | None = None) -> tuple[nn.Module, dict[str, Any]]:
-    """As `load_model`, with what the file says of the network; older files leave some of it to the family."""
-    path = trained(source)
+    """Load as `load_model`, with the file's description; what an older file lacks comes from its family."""
+    path = training_file(source)
     if path.suffix in AUTHORS:
         model = _load_authors(path, pattern)
         return model, {"name": path.stem, **describe_model(model)}
     if pattern is not None:
-        raise UserError(f"a pattern is for the authors' .pth files; {path} says its own")
+        raise UserError(f"a pattern is for the authors' .pth files; {path} has one in its config")
     described = read_metadata(path)
     model = load_described(described["family"], described["config"], path)
     return model, {**_of_family(described["family"], model.config), **described, "name": path.stem}
@@ -127,14 +127,14 @@ def _load_authors(path: Path, pattern: str | None) -> nn.Module:
 
 
 def load_described(family: Any, config: Any, path: Path) -> nn.Module:
-    """The network of that family and config with the weights of a safetensors file; in eval mode.
+    """Build the network of a family and config with the weights of a safetensors file, in eval mode.
 
-    The description is not believed: the network is laid out without memory and compared with the file first.
+    The network is laid out without memory and compared with the file first.
     """
     try:
         with torch.device("meta"):
             layout = build_from_config(family, config)
-    except Exception as error:  # a false value breaks whichever constructor it reaches
+    except Exception as error:  # a wrong value breaks whichever constructor it reaches
         reason = str(error).split("\n")[0]
         raise UserError(f"{path} describes a network that cannot be built ({reason}); export it again") from error
     with _open(path) as file:
@@ -156,11 +156,15 @@ def _open(path: Path) -> Any:
 
 
 def _compare(shapes: dict[str, tuple[int, ...]], layout: nn.Module, path: Path) -> None:
-    """An error unless a file's tensors have the names and shapes of the network's."""
+    """Raise an error unless a file's tensors have the names and shapes of the network's."""
     wanted = {key: tuple(tensor.shape) for key, tensor in layout.state_dict().items()}
     for key in (*wanted, *shapes):
-        have, want = shapes.get(key), wanted.get(key)
-        if have != want:
-            fault = "missing tensor" if have is None else "unknown tensor" if want is None else "size mismatch for"
-            sizes = f", {list(have)} instead of {list(want)}" if have is not None and want is not None else ""
+        actual, expected = shapes.get(key), wanted.get(key)
+        if actual != expected:
+            fault = (
+                "missing tensor" if actual is None else "unknown tensor" if expected is None else "size mismatch for"
+            )
+            sizes = (
+                f", {list(actual)} instead of {list(expected)}" if actual is not None and expected is not None else ""
+            )
             raise UserError(f"{path} holds weights of another network: {fault} {key}{sizes}")

@@ -31,7 +31,7 @@ from pixeldiff.training.lineage import TEACHER
 from pixeldiff.training.recipe import Recipe
 from pixeldiff.training.recipe_file import names, read_file
 from pixeldiff.training.run import LAST
-from pixeldiff.weights import sha256, trained
+from pixeldiff.weights import sha256, training_file
 
 NEEDS = "needs"  # folder of the recipes that another one needs
 
@@ -99,7 +99,7 @@ def make_maps(recipe: Recipe) -> None:
     """Write the maps that are missing, by the teachers that the sources name."""
     for source in _taught(recipe):
         root = find_root(recipe.data.root, "the data of the recipe")
-        weights, folder = trained(source.teacher), root / source.maps
+        weights, folder = training_file(source.teacher), root / source.maps
         _check_teacher(folder, sha256(weights), source.teacher)
         jobs = [Job(path, target) for path, target in _labels(_images(root, source), folder) if not target.exists()]
         if not jobs:

@@ -27,7 +27,7 @@ from pixeldiff.training.lineage import lineage
 from pixeldiff.training.optimizers import make_optimizer, state_copies
 from pixeldiff.training.recipe import Recipe, as_table, parse_recipe
 from pixeldiff.training.tasks import TaskProtocol, TrainData, task_module
-from pixeldiff.weights import sha256, trained
+from pixeldiff.weights import sha256, training_file
 
 try:
     import fcntl
@@ -75,7 +75,7 @@ class Run:
         """Start a new run, from the weights that the recipe names, if any."""
         if self.recipe.init_from:
             _init_from(self.model, self.recipe.init_from)
-            source = trained(self.recipe.init_from)
+            source = training_file(self.recipe.init_from)
             if source.resolve().parent in (self.out.resolve(), self.out.resolve() / "weights"):
                 raise OutputError(
                     f"init_from = {self.recipe.init_from!r} is where this run writes; choose another output folder"
@@ -175,7 +175,7 @@ class Run:
     def _starts_from(self, digest: str) -> bool:
         """Check whether the recipe's `init_from` is this file: folders of runs are moved, and named from elsewhere."""
         try:
-            return bool(self.recipe.init_from) and sha256(trained(self.recipe.init_from)) == digest
+            return bool(self.recipe.init_from) and sha256(training_file(self.recipe.init_from)) == digest
         except UserError:  # it is no longer there
             return False
 

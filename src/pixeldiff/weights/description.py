@@ -1,8 +1,8 @@
-"""What a weights file says of its network: name, task, preprocessing, labels, license. No torch, no onnxruntime.
+"""The description in a weights file: name, task, preprocessing, labels, license. No torch, no onnxruntime.
 
-The description is a JSON object under METADATA_KEY: among the properties of an .onnx file, in the header of all others
-(.safetensors and .pdn are both safetensors). Export copies it from the file that training wrote. Nothing in it
-is believed: whoever needs a value asks `JsonReader` for it.
+It is a JSON object under METADATA_KEY: among the properties of an .onnx file, in the header of all others (.safetensors
+and .pdn are both safetensors). Export copies it from the file that training wrote. `JsonReader` checks every value that
+is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 from pixeldiff.weights.graph_file import read_properties
 from pixeldiff.weights.metadata import migrate
 
@@ -24,45 +24,45 @@ MOST_HEADER_BYTES = 10_000_000
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What the file says, `name` and `task` at least."""
+    """Read the description of a file; it has a `name` and a `task` at least."""
     if path.suffix in AUTHORS:
         return {"name": path.stem, "task": "edges"}
     text = (read_properties if path.suffix == ".onnx" else _read_header)(path).get(METADATA_KEY)
     if text is None:
-        raise UserError(f"{path} holds weights of another network; use a file written by pixeldiff export")
+        raise InputError(f"{path} holds weights of another network; use a file written by pixeldiff export")
     described = {"name": path.stem, **migrate(read_json(text, path))}
     if "task" not in described:
-        raise UserError(f"{path} does not say its task; {'save' if path.suffix == TRAINED else 'export'} it again")
+        raise InputError(f"{path} does not name its task; {'save' if path.suffix == TRAINED else 'export'} it again")
     for key in ("name", "task"):
         JsonReader(described, str(path)).text(key)
     return described
 
 
 def _read_header(path: Path) -> dict[str, Any]:
-    """The metadata of a safetensors file."""
+    """Read the metadata of a safetensors file."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = file.read(length) if length <= MOST_HEADER_BYTES else b""
         return dict(json.loads(header).get("__metadata__") or {})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is not a readable weights file; export or download it again") from error
+        raise InputError(f"{path} is not a readable weights file; export or download it again") from error
 
 
 def read_json(text: str | bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A JSON object: what stands under METADATA_KEY in a file, or a card."""
+    """Parse a JSON object: the description in a file, or a model card."""
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: its description is no JSON object; export it again") from error
+        raise InputError(f"{path} is damaged: its description is not a JSON object; export it again") from error
 
 
 def normalization(described: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of red, green and blue, of values from 0 to 1, as a network expects them."""
+    """Return the mean and standard deviation of red, green and blue, in [0, 1], that a network expects."""
     fields = JsonReader(JsonReader(described, "the description").value("preprocessing"), "the preprocessing")
     mean, std = fields.numbers("mean", 3), fields.numbers("std", 3)
     if min(std) <= 0:
-        raise UserError("the preprocessing needs a std above 0")
+        raise InputError("the preprocessing needs a std above 0")
     return mean, std
 
 
@@ -71,18 +71,18 @@ class JsonReader:
 
     def __init__(self, table: Any, what: str) -> None:
         if not isinstance(table, dict):
-            raise UserError(f"{what} is not a JSON object")
+            raise InputError(f"{what} is not a JSON object")
         self.table, self.what = table, what
 
     def value(self, key: str) -> Any:
         if key not in self.table:
-            raise UserError(f"{self.what} has no {key!r}")
+            raise InputError(f"{self.what} has no {key!r}")
         return self.table[key]
 
     def text(self, key: str) -> str:
         value = self.value(key)
         if not isinstance(value, str):
-            raise UserError(f"{self.what} has a {key!r} that is no text")
+            raise InputError(f"{self.what} has a {key!r} that is not text")
         return value
 
     def integer(self, key: str, low: int, high: int) -> int:
@@ -91,7 +91,7 @@ class JsonReader:
     def boolean(self, key: str) -> bool:
         value = self.value(key)
         if not isinstance(value, bool):
-            raise UserError(f"{key!r} of {self.what} is neither true nor false")
+            raise InputError(f"{key!r} of {self.what} is neither true nor false")
         return value
 
     def number(self, key: str) -> float:
@@ -100,18 +100,20 @@ class JsonReader:
     def numbers(self, key: str, count: int) -> tuple[float, ...]:
         value = self.value(key)
         if not isinstance(value, list) or len(value) != count:
-            raise UserError(f"{key!r} of {self.what} is not a list of {count} numbers")
+            raise InputError(f"{key!r} of {self.what} is not a list of {count} numbers")
         return tuple(check_number(v, f"{key!r} of {self.what}") for v in value)
 
 
 def check_integer(value: Any, low: int, high: int, what: str) -> int:
+    """Return an integer of a file; an error that starts with `what` if it is not one from low to high."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UserError(f"{what} is not a whole number from {low} to {high}")
+        raise InputError(f"{what} is not an integer from {low} to {high}")
     return value
 
 
 def check_number(value: Any, what: str) -> float:
+    """Return a number of a file; an error that starts with `what` if it is not one."""
     # Compared as they are: a huge whole number would not convert to float.
     if not isinstance(value, int | float) or isinstance(value, bool) or not -1e6 < value < 1e6:
-        raise UserError(f"{what} holds a value that is no ordinary number")
+        raise InputError(f"{what} has a value that is not a number between -1e6 and 1e6")
     return float(value)

@@ -1,9 +1,9 @@
-"""A look into an .onnx file without onnxruntime: what it says of itself, and layers that must not run.
+"""Read an .onnx file without onnxruntime: its description, and whether its layers are safe to run.
 
-Layers of other kinds than an export has (loops without end, arrays of any size), and a layer whose numbers would take
-any memory, are refused before onnxruntime opens the file.
+Layers that no export has (endless loops, arrays of any size), and layers whose attributes would take any memory, are an
+error before onnxruntime opens the file.
 
-Only what is needed of the protobuf wire format: a message is fields, each a key (number << 3 | kind) and a value.
+This reads only a part of the protobuf wire format: a message is fields, each a key (number << 3 | kind) and a value.
 ModelProto.graph = 7 and functions = 25, GraphProto.node = 1, NodeProto.op_type = 4, attribute = 5 and domain = 7,
 AttributeProto.ints = 8;
 ModelProto.metadata_props = 14, StringStringEntryProto.key = 1 and value = 2.
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pixeldiff.errors import UserError
+from pixeldiff.errors import InputError
 
-MOST = 64  # of paddings, kernels, strides, dilations and axes; those of an export are at most 11
+MAX_EXTENT = 64  # of paddings, kernels, strides, dilations and axes; those of an export are at most 11
 _EXPORTED = "Add Cast Concat Constant Conv Gather MaxPool Mul Relu Resize Shape Sigmoid Slice Unsqueeze"
 _OF_BOXES = "CumSum Exp GatherND GlobalAveragePool HardSigmoid NonMaxSuppression"
 _OF_OTHER_VERSIONS = "Clip Div Floor Identity Reshape Split Squeeze Sub Transpose"  # of torch and its exporter
@@ -26,42 +26,40 @@ _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
 
 
 def check_layers(path: Path) -> None:
-    """An error if a layer in the graph is none of KINDS, or has a number beyond MOST in a list."""
+    """Raise an error for a layer that is not in KINDS, or that has a number beyond MAX_EXTENT in a list."""
     try:
         model = memoryview(path.read_bytes())
         if any(True for _ in _inside(model, 25)):
-            raise UserError(f"{path} defines layers of its own; use a file written by pixeldiff export")
+            raise InputError(f"{path} defines custom layers; use a file written by pixeldiff export")
         for graph in _inside(model, 7):
             for node in _inside(graph, 1):
                 _check_kind(node, path)
                 for attribute in _inside(node, 5):
-                    if not all(abs(number) <= MOST for number in _numbers(attribute, 8)):
-                        raise UserError(f"{path} is damaged: a layer pads or reaches beyond {MOST} pixels")
+                    if not all(abs(number) <= MAX_EXTENT for number in _numbers(attribute, 8)):
+                        raise InputError(f"{path} is damaged: a layer pads or reaches beyond {MAX_EXTENT} pixels")
     except (IndexError, OSError) as error:
-        raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+        raise InputError(f"{path} is not a readable ONNX file; export or download it again") from error
 
 
 def _check_kind(node: memoryview, path: Path) -> None:
     kinds = [bytes(kind) for kind in _inside(node, 4)]
     if not KINDS.issuperset(kinds) or not {b"", b"ai.onnx"}.issuperset(map(bytes, _inside(node, 7))):
         shown = b" ".join(kinds)[:40].decode(errors="replace")
-        raise UserError(
-            f"{path} has a layer {shown!r}, as no network of ours has; use a file written by pixeldiff export"
-        )
+        raise InputError(f"{path} has a layer {shown!r}, which no export has; use a file written by pixeldiff export")
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The texts that stand beside the graph."""
+    """Return the properties beside the graph."""
     try:
         model = memoryview(path.read_bytes())
         next(_inside(model, 7))  # without a graph it is something else
         entries = [dict(_fields(entry)) for entry in _inside(model, 14)]
     except (IndexError, StopIteration, OSError) as error:
-        raise UserError(f"{path} is not a readable ONNX file; export or download it again") from error
+        raise InputError(f"{path} is not a readable ONNX file; export or download it again") from error
     try:
         return {_text(entry.get(1)): _text(entry.get(2)) for entry in entries}
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged: its description is no text; export or download it again") from error
+        raise InputError(f"{path} is damaged: its description is not text; export or download it again") from error
 
 
 def _text(value: int | memoryview | None) -> str:
@@ -77,8 +75,8 @@ def _numbers(message: memoryview, wanted: int) -> Iterator[int]:
         if number == wanted and isinstance(value, memoryview):  # many in one field
             at = 0
             while at < len(value):
-                one, at = _varint(value, at)
-                yield _signed(one)
+                integer, at = _varint(value, at)
+                yield _signed(integer)
         elif number == wanted:
             yield _signed(value)  # type: ignore[arg-type]
 

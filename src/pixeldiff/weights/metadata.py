@@ -36,7 +36,7 @@ COMPUTED |= {"data.fill", "data.share", "data.sources", "evaluate.sources"}
 
 
 def migrate(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a weights file with today's keys and names."""
+    """Return the metadata of a weights file with current keys and names."""
     migrated = {RENAMED.get(key, key): value for key, value in metadata.items()}
     task = migrated.get("task")
     if isinstance(task, str):
