@@ -7,7 +7,7 @@ from PIL import Image
 
 from pixeldiff import cli
 from pixeldiff.errors import UserError
-from pixeldiff.export.onnx import PARITY, export_onnx, export_weights
+from pixeldiff.export.onnx import PARITY, align_channels, export_onnx, export_weights
 from pixeldiff.inference.onnx_session import onnxruntime
 from pixeldiff.models import create_model
 from pixeldiff.models.saving import load_model
@@ -36,6 +36,19 @@ def test_export_agrees_with_the_network(tmp_path, name):
         expected = torch.sigmoid(model(x)).numpy()
     (edges,) = run(path, x)
     np.testing.assert_allclose(edges, expected, atol=PARITY)
+
+
+@pytest.mark.parametrize("width", [5, 20, 30])
+def test_aligned_channels_change_nothing(width):
+    torch.manual_seed(0)
+    model = create_model("small", width=width, side_channels=9).eval()
+    x = torch.randn(1, 3, 33, 50)
+    with torch.no_grad():
+        expected = model(x)
+        aligned = align_channels(fuse(model))
+        torch.testing.assert_close(aligned(x), expected, atol=1e-5, rtol=1e-5)
+    widths = {conv.out_channels for conv in aligned.modules() if isinstance(conv, torch.nn.Conv2d)}
+    assert {channels for channels in widths if channels % 8} <= {1, 4, 5}
 
 
 @pytest.mark.parametrize("name", ["table5_pidinet", "table5_pidinet-small", "table5_pidinet-tiny-l", "table5_baseline"])

