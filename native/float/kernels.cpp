@@ -1,10 +1,9 @@
 // Which instruction set runs: the best that this CPU has and that agrees with the portable one.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <ctime>
-#include <stdexcept>
 
+#include "isa.hpp"
 #include "layers.hpp"
 
 namespace pixeldiff::pidinet {
@@ -71,16 +70,6 @@ double fma_peak(const Kernels& kernels) {
   return best;
 }
 
-const Kernels& choose_kernels() {
-  const auto all = available_kernels();
-  const char* wanted = std::getenv("PIXELDIFF_ISA");
-  if (!wanted || !*wanted) return *all.front();
-  std::string names;
-  for (const Kernels* kernels : all) {
-    if (std::string(wanted) == kernels->name) return *kernels;
-    names += std::string(names.empty() ? "" : ", ") + kernels->name;
-  }
-  throw std::invalid_argument("PIXELDIFF_ISA is \"" + std::string(wanted) + "\"; this machine has " + names);
-}
+const Kernels& choose_kernels() { return choose_isa(available_kernels()); }
 
 }  // namespace pixeldiff::pidinet

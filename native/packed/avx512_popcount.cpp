@@ -40,9 +40,9 @@ bool supported() {
 }  // namespace
 
 const Kernels avx512_popcount_kernels = {
-    "avx512vpopcntdq", supported,           0,
-    pack_signs_here,   difference_row_here, binary_band_here,
-    float_band_here,   average_row_here,    max_row_here,
+    "avx512+vpopcntdq", supported,           0,
+    pack_signs_here,    difference_row_here, binary_band_here,
+    float_band_here,    average_row_here,    max_row_here,
     count_here,
 };
 

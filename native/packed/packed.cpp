@@ -2,10 +2,10 @@
 #include "packed.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <stdexcept>
 
+#include "isa.hpp"
 #include "threads.hpp"
 
 namespace pixeldiff {
@@ -97,17 +97,7 @@ std::vector<const Kernels*> available_kernels() {
   return all;
 }
 
-const Kernels& choose_kernels() {
-  const auto available = available_kernels();
-  const char* wanted = std::getenv("PIXELDIFF_ISA");
-  if (!wanted || !*wanted) return *available.front();
-  std::string names;
-  for (const Kernels* kernels : available) {
-    if (std::string(wanted) == kernels->name) return *kernels;
-    names += names.empty() ? kernels->name : std::string(", ") + kernels->name;
-  }
-  throw std::invalid_argument("PIXELDIFF_ISA is '" + std::string(wanted) + "'; this machine has " + names);
-}
+const Kernels& choose_kernels() { return choose_isa(available_kernels()); }
 
 double binary_peak(const Kernels& kernels) {
   double best = 0;

@@ -74,6 +74,11 @@ def test_unknown_instruction_set_names_those_here(rng, monkeypatch):
         Layer(rng, 4, 4)
 
 
+def test_an_engine_without_an_extension_takes_its_base(rng, monkeypatch):
+    monkeypatch.setenv("PIXELDIFF_ISA", "portable+extension")
+    assert Layer(rng, 4, 4).native.instruction_set == "portable"
+
+
 @pytest.mark.parametrize("channels", [1, 7, 8, 63, 64, 65, 100])
 def test_pack_signs(rng, channels):
     x = maps(rng, 2, 5, 3, channels)
