@@ -24,7 +24,7 @@ NEEDS = {
     ),
     "fastapi": ("serve/test_serve.py",),
     "av": ("jobs/test_video.py",),
-    "pyarrow": ("test_addresses.py", "jobs/test_plan.py", "jobs/test_manifest.py"),
+    "pyarrow": ("test_addresses.py", "jobs/test_listing.py", "jobs/test_manifest.py"),
     "ray": ("cli/test_cluster.py", "jobs/test_cluster.py"),
 }
 ABSENT = [module for module in NEEDS if importlib.util.find_spec(module) is None]

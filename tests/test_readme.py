@@ -29,7 +29,7 @@ def commands(page: Path) -> list[list[str]]:
     """The lines of a page's code blocks, fenced or indented, that begin with `pixeldiff`."""
     lines = page.read_text().replace("\\\n", " ").splitlines()
     shown = (line.removeprefix("    ") for line in lines if line.startswith(("pixeldiff ", "    pixeldiff ")))
-    return [shlex.split(line, comments=True) for line in shown]
+    return [shlex.split(line.replace("$SLURM_ARRAY_TASK_ID", "1"), comments=True) for line in shown]
 
 
 COMMANDS = {" ".join(words): words for page in PAGES for words in commands(page)}

@@ -134,7 +134,7 @@ def test_results_in_a_glob_of_the_shell_are_no_input(run, album):
     results = [one for one in spread if ".edges." in one]
     code, _, err = run(*results, *results)
     assert code == 2
-    assert "results of ours" in err
+    assert "results of pixeldiff" in err
     assert run(results[0])[0] == 0  # asked for by itself
 
 

@@ -19,7 +19,6 @@ from pixeldiff.files import holds
 
 # The parameters of all commands that name what is written; every other parameter may name what is read.
 OUTPUTS = {
-    "out": "-o",
     "output": "-o",
     "json_target": "--json",
     "plot": "--plot",
