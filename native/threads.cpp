@@ -48,22 +48,20 @@ bool spin(const Condition& condition) {
 }
 
 #ifdef __linux__
-// Linux wakes a thread on the core where it last ran. If the caller computes there, the thread queues behind it.
-class Core {
+// Linux often wakes a thread on the core of its waker, although another core is idle. The waker computes there, so the
+// thread would wait until the waker has done all the work.
+class Sleeper {
  public:
-  // Note the calling thread and its core.
-  void note() {
-    thread_ = static_cast<pid_t>(syscall(SYS_gettid));
-    core_ = sched_getcpu();
-  }
+  // Note the calling thread.
+  void note() { thread_ = static_cast<pid_t>(syscall(SYS_gettid)); }
 
-  // Run `wake` while the noted thread may not use the caller's core, if it last ran there.
+  // Run `wake` while the noted thread may not use the caller's core.
   template <class Wake>
   void wake_elsewhere(const Wake& wake) const {
     const int here = sched_getcpu();
     cpu_set_t allowed;
-    bool moved = here >= 0 && here == core_ && here < CPU_SETSIZE &&
-                 sched_getaffinity(thread_, sizeof(allowed), &allowed) == 0 && CPU_COUNT(&allowed) > 1;
+    bool moved = here >= 0 && here < CPU_SETSIZE && sched_getaffinity(thread_, sizeof(allowed), &allowed) == 0 &&
+                 CPU_ISSET(here, &allowed) && CPU_COUNT(&allowed) > 1;
     if (moved) {
       cpu_set_t others = allowed;
       CPU_CLR(here, &others);
@@ -75,10 +73,9 @@ class Core {
 
  private:
   pid_t thread_ = 0;
-  int core_ = -1;
 };
 #else
-class Core {
+class Sleeper {
  public:
   void note() {}
   template <class Wake>
@@ -95,12 +92,12 @@ class Helper {
   void call() {
     state_.store(State::kCalled);
     if (!asleep_.load()) return;
-    Core core;
+    Sleeper sleeper;
     {
       std::lock_guard<std::mutex> lock(mutex_);  // not between the helper's look and its sleep
-      core = core_;
+      sleeper = sleeper_;
     }
-    core.wake_elsewhere([&] { wake_.notify_one(); });
+    sleeper.wake_elsewhere([&] { wake_.notify_one(); });
   }
 
   // Return whether the helper had not begun, and now never will.
@@ -125,7 +122,7 @@ class Helper {
 
   void sleep() {
     std::unique_lock<std::mutex> lock(mutex_);
-    core_.note();
+    sleeper_.note();
     asleep_.store(true);
     wake_.wait(lock, [&] { return state_.load() == State::kCalled; });
     asleep_.store(false);
@@ -135,7 +132,7 @@ class Helper {
   std::atomic<bool> asleep_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
-  Core core_;
+  Sleeper sleeper_;
 };
 
 class Pool {
