@@ -21,7 +21,7 @@ constexpr std::align_val_t kPageAlignment{64};
 // Floats that grow on demand and keep nothing of what they held.
 class Memory {
  public:
-  // Room for so many floats; throws std::bad_alloc and holds none if there is no such memory.
+  // Allocate this many floats; throws std::bad_alloc and holds none if memory is short.
   float* room(size_t floats) {
     if (floats > size_) {
       data_.reset();  // before there is twice as much

@@ -1,4 +1,4 @@
-"""Reading what people have, and refusing what is no image."""
+"""Read images of every kind that users have, and reject what is not an image."""
 
 import contextlib
 import io

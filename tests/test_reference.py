@@ -1,4 +1,4 @@
-"""The reference results: every pretrained model has some, and each difference is told."""
+"""Reference results: every pretrained model has some, and `--check` lists each difference."""
 
 import json
 

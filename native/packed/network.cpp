@@ -146,7 +146,7 @@ MapShape PackedNetwork::Layer::shape(MapShape in) const {
 }
 
 MapShape PackedNetwork::shape(MapShape shape, int first, int last) const {
-  check(0 <= first && first < last && last <= layers(), "there are no such layers");
+  check(0 <= first && first < last && last <= layers(), "no such layers: expected 0 <= first < last <= layers");
   for (int i = first; i < last; ++i) shape = layers_[i].shape(shape);
   return shape;
 }

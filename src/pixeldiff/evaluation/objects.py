@@ -14,7 +14,6 @@ from pixeldiff.evaluation.benchmark import CLEAN, Benchmark, Condition, damage
 from pixeldiff.image import ImageLike
 from pixeldiff.metrics.objects import Detections, GroundTruth, Matches, as_json
 
-SPLIT = "val"  # by default
 MIN_SCORE = 0.02  # detections with lower scores hardly change an average precision
 
 
